@@ -247,7 +247,7 @@ impl Collective for C10d {
         })
     }
 
-    fn barrier(&self) -> Result<(), CollectiveError> {
-        self.run(Operation::Barrier, None, None, 0, Patience::Step)
+    fn barrier(&self, patience: Patience) -> Result<(), CollectiveError> {
+        self.run(Operation::Barrier, None, None, 0, patience)
     }
 }

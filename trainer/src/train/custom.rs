@@ -8,7 +8,6 @@ use super::gradient::rows_of;
 use super::reference::reference_of;
 use super::stop::Stop;
 use super::trainer::Trainer;
-use crate::collective::Patience;
 use crate::loss::head::Slope;
 use crate::loss::joint::{Member, Share};
 
@@ -81,7 +80,8 @@ impl Trainer {
         let work = self.work(batch, rows);
         let lists = self.met(self.model.head_lists(&work, reference))?;
         let members = work.members(&self.all_lists(&work, lists)?);
-        let shares = self.shares(loss.map(|loss| loss(&members)), members.len())?;
+        let shares = self.on_first(|_| Ok(loss.map(|loss| loss(&members))))?;
+        let shares = self.shares(shares.flatten(), members.len())?;
         let stats = self.model.accumulate_shares(&work, &members, &shares);
         let stats = self.sum_stats(stats).map_err(|fault| self.half_done(fault))?;
         self.pending += 1;
@@ -102,7 +102,7 @@ impl Trainer {
         } else {
             Err(refusal.to_string())
         };
-        let bytes = self.ranks.of_first(bytes, Patience::Step);
+        let bytes = self.ranks.of_first(bytes);
         if given != wanted {
             return Err(refusal.into());
         }

@@ -54,7 +54,7 @@ fn operations(group: &C10d) {
     let mut value = values(rank, N);
     group.broadcast(&mut value, 1, Patience::Idle).unwrap();
     assert!(value.equal(&values(1, N)));
-    group.barrier().unwrap();
+    group.barrier(Patience::Step).unwrap();
 }
 
 fn messages(group: &C10d) {
@@ -122,7 +122,7 @@ fn nccl_takes_tensors_of_a_gpu() {
         group.reduce_scatter(&mut part, &there(kind)).unwrap();
         group.all_gather(&mut whole, &part).unwrap();
         group.broadcast(&mut whole, 0, Patience::Step).unwrap();
-        group.barrier().unwrap();
+        group.barrier(Patience::Step).unwrap();
         for found in [sum, part, whole] {
             assert_eq!(found.device(), Device::Cuda(gpu));
             assert!(found.equal(&there(kind)), "{kind:?}");
@@ -163,7 +163,7 @@ fn ranks_meet_at_a_server_that_listens_on_its_own_address() {
         );
     }
     operations(&group);
-    group.barrier().unwrap();
+    group.barrier(Patience::Step).unwrap();
 }
 
 #[test]
