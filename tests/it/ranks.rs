@@ -36,18 +36,17 @@ fn undisturbed(program: &Program, shard: &str) -> PathBuf {
 /// The processes of rank 1 of agent a's trainer, in the order of their starts.
 fn ranks(running: &Running) -> Vec<u32> {
     let lines = running.supervised().into_iter();
-    let started = lines.filter(|(label, text)| label == "a" && text.contains("started a rank of the trainer"));
-    started
-        .filter_map(|(_, text)| {
-            let number: String = text
-                .split("pid=")
-                .nth(1)?
-                .chars()
-                .take_while(char::is_ascii_digit)
-                .collect();
-            number.parse().ok()
-        })
+    lines
+        .filter(|(label, _)| label == "a")
+        .filter_map(|(_, text)| rank_in(&text))
         .collect()
+}
+
+/// The process of the rank that this line of a log says was started.
+fn rank_in(line: &str) -> Option<u32> {
+    let (_, fields) = line.split_once("started a rank of the trainer")?;
+    let number = fields.split("pid=").nth(1)?.chars();
+    number.take_while(char::is_ascii_digit).collect::<String>().parse().ok()
 }
 
 fn trained_all(run: &Path) {
@@ -305,6 +304,40 @@ fn disturbed_by(name: &str, rank: usize, status: &str) {
 #[test]
 fn killed_rank_restarts_with_its_agent_and_costs_no_bit() {
     disturbed_by("KILL", 1, "exit status: 70");
+}
+
+/// Returns true if the agent's process works on groups, or has died while it worked on some.
+fn has_marks(run: &Path) -> bool {
+    let marks = std::fs::read(run.join("strikes/a.marks")).unwrap_or_default();
+    let mut open = std::collections::BTreeSet::new();
+    for mark in marks.chunks_exact(17) {
+        match mark[0] {
+            b'+' => open.insert(&mark[1..]),
+            _ => open.remove(&mark[1..]),
+        };
+    }
+    !open.is_empty()
+}
+
+#[test]
+fn lost_rank_is_no_crash_of_the_groups_in_the_engine() {
+    let (program, servers) = (program(), Servers::start());
+    let path = launched(&program, &servers);
+    let which = ["--config", &path, "--run", RUN];
+    let others = [&["coordinator"][..], &["agent", "--name", "b"][..]];
+    let _others = others.map(|args| program.start(&[args, &which[..]].concat()));
+    // The engine is at work when the rank ends.
+    let slow = [("DYAD_FAILPOINTS", "engine.step=4*off->sleep(60000)")];
+    let mut agent = program.start_with(&[&["agent", "--name", "a"][..], &which].concat(), &slow);
+    let run = program.runs().join(RUN);
+    wait_until("the engine to work", PATIENCE, || has_marks(&run));
+    let rank = agent.log().lines().find_map(rank_in).unwrap();
+    signal("KILL", rank);
+    let ended = agent.end(PATIENCE).and_then(|status| status.code());
+    assert_eq!(ended, Some(70), "{}", agent.log());
+    let said = "agent a: rank 1 of its trainer ended with signal: 9";
+    assert!(agent.log().contains(said), "{}", agent.log());
+    assert!(!has_marks(&run), "no group is to blame");
 }
 
 #[test]

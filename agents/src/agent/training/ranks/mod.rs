@@ -17,14 +17,14 @@ use std::time::Duration;
 use anyhow::Context;
 use broker::AgentName;
 use configs::{AgentConfig, DeviceName, RunConfig, Shard};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use trainer::collective::{C10d, Collective, Meeting, Store};
 use trainer::device;
 
 use super::build::trainer;
 use crate::agent::Agent;
 use crate::agent::launched::Launched;
-use crate::base::fault::{Usage, no_such_agent};
+use crate::base::fault::{LostRank, Usage, no_such_agent};
 use crate::base::log_scope;
 use crate::policy;
 use crate::run_folder::RunFolder;
@@ -93,7 +93,7 @@ pub(super) async fn start(agent: &Agent, settings: &AgentConfig) -> anyhow::Resu
         forget(&agent.folder.ranks(), &agent.name).context("removing the meeting places of earlier ranks")?;
         let command = |rank| processes::command(&agent.folder, &agent.name, rank, generation);
         let commands: io::Result<Vec<Command>> = (1..ranks).map(command).collect();
-        processes::keep(&agent.name, commands?).context("starting the ranks of the trainer")?;
+        processes::keep(agent, commands?).context("starting the ranks of the trainer")?;
     }
     let meeting = meeting(&agent.folder, &agent.name, settings, &start)?;
     let group = log_scope::spawn_blocking(move || C10d::join(&meeting)).await??;
@@ -146,6 +146,16 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
         .name(format!("trainer-{name}"))
         .spawn(log_scope::inherit(serving))?;
     ended.await.context("the trainer's thread panicked")?
+}
+
+/// Waits until a rank of the trainer is lost; waits for ever if none is. The agent then ends in
+/// order: the groups in its engine did not cause the loss.
+pub(crate) async fn lost(mut ranks: watch::Receiver<Option<LostRank>>) -> anyhow::Error {
+    let lost = ranks.wait_for(Option::is_some).await.ok().and_then(|lost| lost.clone());
+    match lost {
+        Some(lost) => lost.into(),
+        None => std::future::pending().await,
+    }
 }
 
 /// The place where the ranks meet. Call it when the device of `settings` is set up.
