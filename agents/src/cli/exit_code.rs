@@ -13,6 +13,7 @@ use configs::ConfigError;
 use rollout::tasks::TasksError;
 use rollout::text::TextError;
 use rustix::io::Errno;
+use trainer::collective::CollectiveError;
 use trainer::device::DeviceError;
 use trainer::engine::EngineError;
 use trainer::model::ModelError;
@@ -139,6 +140,9 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             true => USAGE,
             false => BUG,
         });
+    }
+    if let Some(CollectiveError::Ways { .. }) = cause.downcast_ref() {
+        return Some(USAGE);
     }
     if let Some(TrainError::Ended(_) | TrainError::Lost(_)) = cause.downcast_ref::<TrainError>() {
         return Some(BUG);

@@ -276,7 +276,7 @@ mod tests {
             let error = join(&meeting, &name).map(drop).unwrap_err();
             let text = format!("{error:#}");
             assert!(text.contains(&format!("waiting for {waits_for}")), "{text}");
-            assert!(text.contains("did not meet the others within 1"), "{text}");
+            assert!(text.contains("of 3 did not meet the others within"), "{text}");
         }
     }
 
