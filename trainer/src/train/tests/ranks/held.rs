@@ -1,12 +1,14 @@
-//! Rank 0 works alone for longer than any rank waits in silence, and the group lives.
+//! A rank works for longer than the others wait in silence, and the group lives.
 
 use std::process::Command;
 
 use broker::ids::WeightVersion;
+use broker::protocol::train::ForwardWeights;
 
 use super::checkpoints::{load, save};
 use super::*;
-use crate::train::tests::{TrainCommand, train};
+use crate::collective::tests::Started;
+use crate::train::tests::{POLICY, TrainCommand, batch, train};
 use crate::train::{TrainError, TrainerClient};
 use crate::weights::{SinkError, WeightSink};
 
@@ -98,7 +100,7 @@ fn rank_0_stopped_in_a_publication_is_noticed() {
     const NAME: &str = "train::tests::ranks::held::rank_0_stopped_in_a_publication_is_noticed";
     let Some(member) = Member::here() else {
         let folder = tempfile::tempdir().unwrap();
-        let mut ranks = crate::collective::tests::Started::new(NAME, 2, folder.path());
+        let mut ranks = Started::new(NAME, 2, folder.path());
         assert!(ranks.0[1].wait().unwrap().success());
         assert!(ranks.0[0].try_wait().unwrap().is_none(), "rank 0 is stopped, not dead");
         return;
@@ -111,4 +113,37 @@ fn rank_0_stopped_in_a_publication_is_noticed() {
         let error = trainer.serve().unwrap_err();
         assert!(matches!(error, TrainError::Ended(_)), "{error}");
     }
+}
+
+/// Rank 1 lags behind by less than the timeout in each pass, and by far more in a batch.
+#[test]
+fn slow_rank_is_not_taken_for_a_lost_one() {
+    const NAME: &str = "train::tests::ranks::held::slow_rank_is_not_taken_for_a_lost_one";
+    let Some(member) = Member::here() else {
+        let folder = tempfile::tempdir().unwrap();
+        return Started::armed(NAME, 2, folder.path(), "pass.begun/1=sleep(600)").succeed();
+    };
+    tch::set_num_threads(1);
+    let options = TrainerOptions {
+        micro_batch_tokens: 1,
+        keep_reference: true,
+        ..options(false)
+    };
+    let mut trainer = rank(&member, options);
+    drive(&member, &mut trainer, |trainer| {
+        let version = WeightVersion { lineage: 1, step: 0 };
+        trainer.execute(TrainCommand::Publish { seq: 0, version }).unwrap();
+        let (batch, loss) = (batch(0), POLICY);
+        let weights = ForwardWeights::Reference;
+        for command in [
+            TrainCommand::Forward {
+                seq: 1,
+                batch: batch.clone(),
+                weights,
+            },
+            TrainCommand::ForwardBackward { seq: 2, batch, loss },
+        ] {
+            trainer.execute(command).unwrap();
+        }
+    });
 }
