@@ -276,6 +276,12 @@ fn half_set_variables_of_a_launcher_are_refused() {
     assert!(said.contains("train.shard") && said.contains("several ranks"), "{said}");
 }
 
+/// Returns true for a process that is gone. A zombie has no memory, and its parent was killed.
+fn has_ended(pid: &u32) -> bool {
+    let memory = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    memory.is_empty() || memory.starts_with("0 ")
+}
+
 /// Sends a rank a signal in the middle of a run, and compares with an undisturbed one. Rank 0 is
 /// the agent's process, which ends with `status`.
 fn disturbed_by(name: &str, rank: usize, status: &str) {
@@ -293,10 +299,7 @@ fn disturbed_by(name: &str, rank: usize, status: &str) {
     assert_eq!(ranks(&running).len(), 2, "and so did its rank:\n{log}");
     let again = format!("ended with {status} before the run; starting again");
     assert!(log.contains(&again), "{log}");
-    // A zombie has no memory, and its parent was killed.
-    let memory = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let ended = |pid: &u32| memory(pid).is_empty() || memory(pid).starts_with("0 ");
-    assert!(all.iter().all(ended), "no rank of the first start is left");
+    assert!(all.iter().all(has_ended), "no rank of the first start is left");
     trained_all(&run);
     assert_eq!(digests(&run), digests(&undisturbed(&clean, "optimizer")));
 }
@@ -338,6 +341,33 @@ fn lost_rank_is_no_crash_of_the_groups_in_the_engine() {
     let said = "agent a: rank 1 of its trainer ended with signal: 9";
     assert!(agent.log().contains(said), "{}", agent.log());
     assert!(!has_marks(&run), "no group is to blame");
+}
+
+#[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
+fn rank_with_a_stop_signal_restarts_with_its_agent_and_costs_no_bit() {
+    disturbed_by("TERM", 1, "exit status: 70");
+}
+
+#[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
+fn stopped_run_leaves_no_rank_and_continues_to_the_same_bits() {
+    let (program, clean) = (program(), program());
+    let (config, runs) = (config(&program, "optimizer"), program.runs());
+    let folder = ["--folder", runs.to_str().unwrap()];
+    let mut running = program.start(&[&["up", &config, "--seed", "5", "--steps", STEPS][..], &folder].concat());
+    let run = program.run_folder();
+    wait_until("agent a to train 5 batches", PATIENCE, || batches(&run, "a") >= 5);
+    let all = [running.pids("a"), ranks(&running)].concat();
+    signal("TERM", running.pid());
+    let ended = running.end(PATIENCE).and_then(|status| status.code());
+    assert_eq!(ended, Some(130), "{}", running.log());
+    assert!(batches(&run, "a") < 16, "the run was over before the signal");
+    assert!(all.len() == 2 && all.iter().all(has_ended), "{all:?} are left");
+    let mut again = program.start(&["up", "--resume", run.to_str().unwrap()]);
+    again.finish(PATIENCE);
+    trained_all(&run);
+    assert_eq!(digests(&run), digests(&undisturbed(&clean, "optimizer")));
 }
 
 #[test]
