@@ -70,13 +70,13 @@ impl Coordinator {
         }
     }
 
-    /// Stops a run in which a program never answers, or in which all groups are empty: a key is
-    /// wrong, a program dies, or a filter takes everything. No order reaches a run of one process,
-    /// so it ends with 75.
+    /// Stops a run in which a program never answers, or an agent has nothing to learn: a key is
+    /// wrong, a program dies, a filter takes everything, or all rewards are equal. No order reaches
+    /// a run of one process, so it ends with 75.
     fn stop_if_nothing_is_learned(&mut self) {
         let broken = self.specs.take_broken();
         let is_broken = broken.is_some();
-        let stall = || self.figures.take_stall(self.env.config.run.empty_groups);
+        let stall = || self.figures.stalls().take(|agent| self.peers.learning(agent));
         let Some(why) = broken.or_else(stall) else { return };
         let step = self.lead_step();
         self.figures
@@ -110,7 +110,7 @@ impl Coordinator {
             phase_word(state.phase)
         );
         if state.phase == RunPhase::Running {
-            self.figures.forget_empty();
+            self.figures.stalls().forget(|agent| self.peers.learning(agent));
             // The user may have corrected it meanwhile.
             drop(self.specs.take_broken());
         }
