@@ -50,6 +50,9 @@ pub(crate) struct Figures {
     stalls: Stalls,
     conversations: ConversationStats,
     metrics: MetricsWriter,
+    /// Lines that are rare: between a line of totals each second a reader would not find them from
+    /// the end.
+    rare: MetricsWriter,
     transcripts: Transcripts,
     started: Instant,
     observed: ObservedPlay,
@@ -59,13 +62,15 @@ impl Figures {
     /// `process` names this coordinator's files in the run folder.
     pub(crate) fn open(env: &Env, process: &str) -> io::Result<Self> {
         let events = env.folder.tensorboard(process);
+        let metrics = MetricsWriter::open(&env.folder.metrics(process), Some(&events))?;
         Ok(Self {
             counters: Counters::default(),
             failed: BTreeMap::new(),
             failures: BTreeMap::new(),
             stalls: Stalls::new(env),
             conversations: ConversationStats::new(&env.config, env.workflow.as_ref()),
-            metrics: MetricsWriter::open(&env.folder.metrics(process), Some(&events))?,
+            rare: metrics.to_file(&env.folder.metrics(&format!("{process}.evals")))?,
+            metrics,
             transcripts: Transcripts::open(&env.folder.transcripts(process))?,
             started: Instant::now(),
             observed: ObservedPlay::new(&env.observer, &env.config),
@@ -155,8 +160,9 @@ impl Figures {
         self.metrics.write(self.totals(step));
     }
 
+    /// Writes the line of an evaluation, or why the run stopped.
     pub(crate) fn write(&self, line: Metrics) {
-        self.metrics.write(line);
+        self.rare.write(line);
     }
 
     /// Writes a conversation's transcript, and a line of it into the log.
@@ -174,6 +180,7 @@ impl Figures {
     pub(crate) fn flush(&self) {
         self.transcripts.flush();
         self.metrics.flush();
+        self.rare.flush();
     }
 
     fn totals(&self, step: u64) -> Metrics {
