@@ -25,7 +25,7 @@ use super::build::trainer;
 use crate::agent::Agent;
 use crate::agent::launched::Launched;
 use crate::base::fault::{Usage, no_such_agent};
-use crate::base::log_scope;
+use crate::base::{log_scope, startup};
 use crate::policy;
 use crate::run_folder::RunFolder;
 
@@ -127,15 +127,20 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
     }
     let mut settings = settings.clone();
     settings.device = start.device(name, &settings)?;
+    let starting = startup::begin(name);
     let mut prepared = policy::prepare(folder, name, &settings, config.run.seed).await?;
     let meeting = meeting(folder, name, &settings, start)?;
     let rank = start.rank();
+    startup::enter(name, "waiting for the other ranks");
     let (end, ended) = oneshot::channel();
     // A thread of its own: a stop signal ends the process while it waits for orders.
+    let (agent, mut starting) = (name.clone(), Some(starting));
     let serving = move || {
         let mut serve = move || -> anyhow::Result<()> {
             let group = C10d::join(&meeting)?;
+            startup::enter(&agent, "starting the trainer");
             let mut trainer = trainer(&mut prepared, Some(Box::new(group)))?;
+            drop(starting.take());
             tracing::info!(rank, "rank is serving");
             Ok(trainer.serve()?)
         };
