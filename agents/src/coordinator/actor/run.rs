@@ -84,7 +84,8 @@ impl Coordinator {
         let advice = if is_broken {
             "correct it, and try it with `dyad workflow test CONFIG`"
         } else {
-            "correct the cause; run.empty_groups sets the limit (8 are enough over two minutes), 0 is none"
+            "correct the cause; run.empty_groups sets the limit, 0 is none (8 without samples are enough over two \
+             minutes, and equal rewards need more than 20 batches)"
         };
         tracing::error!(why, "the run stops, because nothing can be learned: {advice}");
         if self.env.alone {

@@ -66,8 +66,8 @@ struct Learner {
 }
 
 impl Learner {
-    /// Returns why the agent learns nothing. `step` is its step, `idle` its number of groups without
-    /// anything to learn.
+    /// Returns why the agent learns nothing. `step` is its step, `idle` its number of groups
+    /// without anything to learn.
     ///
     /// A role may be reached seldom: without samples for a while, only the agent that counts the
     /// run's steps stops the run.
