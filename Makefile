@@ -36,7 +36,7 @@ nextest := $(shell PATH="$(PATH)" command -v cargo-nextest 2>/dev/null)
 help: ## this page
 	@echo "dyad: two language-model agents that train each other. Begin with:"
 	@echo
-	@echo "    make demo        a and b invent a language on this machine (first time 8 to 16 minutes, most of it building)"
+	@echo "    make demo        a and b invent a language on this machine (first time 8 to 12 minutes, most of it building)"
 	@echo
 	@echo "and read README.md while it builds. All targets:"
 	@echo
@@ -49,7 +49,7 @@ setup: ## compiler, libtorch (545 MB, once); GPU=1 adds the CUDA libraries (2 GB
 	$(phase) "libtorch" "545 MB once, then nothing" python3 trainer/libtorch/setup.py $(if $(GPU),--gpu)
 
 build: setup ## only build
-	$(phase) "build" "first time 5 to 15 minutes on 2 cores, then seconds" cargo build --workspace
+	$(phase) "build" "first time 7 to 11 minutes on 2 cores, then seconds" cargo build --workspace
 
 wheel: setup ## target/wheel/dyad-*.whl for GPU hosts, where pip installs it with torch==2.11.0
 	$(phase) "build" "first time half an hour on 2 cores" cargo build --release --locked --package agents --bins

@@ -60,6 +60,7 @@ pub(crate) fn heartbeat(agent: &AgentName) -> Heartbeat {
         saved: None,
         holding: Vec::new(),
         reward: None,
+        idle_groups: 0,
         pid: 1,
     }
 }

@@ -7,6 +7,7 @@
 //! The features `amqp` and `redis` add the clients of the real servers, RabbitMQ and Redis. The
 //! pure crates use everything except these clients.
 
+pub mod atomic_file;
 pub mod bus;
 pub mod clock;
 pub mod codec;

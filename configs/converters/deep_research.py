@@ -140,17 +140,22 @@ def lines(file):
             yield number, line
 
 
+def refuse(constant):
+    """Raises a ValueError for NaN and infinity, which Python reads and JSON does not have."""
+    raise ValueError(f"it has {constant}, which is no JSON value")
+
+
 def read(line):
     """Returns the object of a line; a ValueError names the reason why there is none."""
-    found = json.loads(line.decode("utf-8"))
+    found = json.loads(line.decode("utf-8"), parse_constant=refuse)
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")
     return found
 
 
 def written(made):
-    """Returns a line of JSON as bytes. A lone surrogate raises a ValueError."""
-    return json.dumps(made, ensure_ascii=False).encode("utf-8") + b"\n"
+    """Returns a line of JSON as bytes. A lone surrogate and NaN raise a ValueError."""
+    return json.dumps(made, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
 
 
 def main():

@@ -30,11 +30,16 @@ def lines(path):
                 yield number, line
 
 
+def refuse(constant):
+    """Raises a ValueError for NaN and infinity, which Python reads and JSON does not have."""
+    raise ValueError(f"it has {constant}, which is no JSON value")
+
+
 def questions(path, bad):
     """Yields (number, question, id) of lines with an id; others are named and added to `bad`."""
     for number, line in lines(path):
         try:
-            question = json.loads(line.decode("utf-8"))
+            question = json.loads(line.decode("utf-8"), parse_constant=refuse)
             if not isinstance(question, dict):
                 raise ValueError("it is no JSON object")
             name = question.get("prompt_id")
@@ -102,7 +107,7 @@ def main():
             continue
         try:
             # A lone surrogate cannot be encoded.
-            text = json.dumps(task(question, name), ensure_ascii=False).encode("utf-8")
+            text = json.dumps(task(question, name), ensure_ascii=False, allow_nan=False).encode("utf-8")
         except (ValueError, RecursionError) as error:
             odd(args.questions, number, error, bad)
             continue

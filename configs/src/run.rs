@@ -87,8 +87,8 @@ pub struct RunSection {
     /// Treatment of groups that do not fill a batch when the run ends.
     #[serde(default)]
     pub last_batch: LastBatch,
-    /// Groups of own tasks in succession without a sample after which the run stops, or 8 over two
-    /// minutes; 0: never.
+    /// Groups of own tasks in succession without a sample for an agent, or with equal rewards from
+    /// the start, that stop the run; 0: never.
     #[serde(default = "default_empty_groups")]
     pub empty_groups: u64,
     /// Silence after which an agent or coordinator counts as gone.

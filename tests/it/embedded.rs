@@ -307,14 +307,13 @@ fn parts_of_steps_make_up_their_wall_time() {
     }
 }
 
-/// A terminal of its own, from `script`.
-#[test]
-fn start_of_agents_is_shown_on_a_terminal() {
+/// Plays the arithmetic game on a terminal of its own, from `script`, until all parts were on it.
+fn shown_on_a_terminal(command: &str, parts: &[&str]) {
     let program = program();
     let screen = program.home().join("screen");
     let runs = program.runs();
     let command = format!(
-        "{DYAD} run configs/arithmetic.toml --steps 1 --folder {}",
+        "{DYAD} {command} configs/arithmetic.toml --steps 1 --folder {}",
         runs.display()
     );
     let mut script = Command::new("script")
@@ -324,11 +323,28 @@ fn start_of_agents_is_shown_on_a_terminal() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    for part in ["step 0/1", "starting", "making a random model", "warm start: step "] {
+    for part in parts {
         wait_until(part, Duration::from_secs(120), || {
             std::fs::read(&screen).is_ok_and(|text| String::from_utf8_lossy(&text).contains(part))
         });
     }
     signal_to("TERM", script.id());
     script.wait().unwrap();
+}
+
+#[test]
+fn start_of_agents_is_shown_on_a_terminal() {
+    let parts = ["step 0/1", "starting", "making a random model", "warm start: step "];
+    shown_on_a_terminal("run", &parts);
+}
+
+/// Each process loads by itself, and the supervisor shows what it does.
+#[test]
+fn start_of_processes_is_shown_on_a_terminal() {
+    let parts = [
+        "starting  solver: ",
+        "starting  verifier: ",
+        "solver: warm start: step ",
+    ];
+    shown_on_a_terminal("up", &parts);
 }

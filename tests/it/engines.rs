@@ -86,6 +86,9 @@ fn a_synchronous_run_with_a_killed_engine_has_the_same_bits() {
     let run = killed_twice(&program, &mut running);
     books_are_right(&program, &run);
     assert_eq!(digests(&run), embedded());
+    let stage =
+        |(label, text): &(String, String)| label == "b.engine0" && text.contains("starting") && text.contains("stage=");
+    assert!(running.supervised().iter().any(stage), "{}", running.log());
 }
 
 #[test]

@@ -37,7 +37,19 @@ const LAYERS: [(&str, &[&str]); 5] = [
     (
         "broker",
         &[
-            "clock", "tls", "ids", "topology", "fail", "codec", "seal", "protocol", "bus", "local", "store", "users",
+            "atomic_file",
+            "clock",
+            "tls",
+            "ids",
+            "topology",
+            "fail",
+            "codec",
+            "seal",
+            "protocol",
+            "bus",
+            "local",
+            "store",
+            "users",
         ],
     ),
     (

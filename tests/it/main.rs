@@ -45,6 +45,7 @@ mod recipes_actor;
 mod recipes_pairs;
 mod recipes_tools;
 mod reference;
+mod refused;
 mod remote;
 mod resume;
 mod stalled;

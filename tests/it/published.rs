@@ -218,7 +218,7 @@ fn a_task_that_cannot_be_judged_is_not_good() {
     std::fs::write(&file, "{\"prompt\": \"cough\", \"label\": 5}\n").unwrap();
     let (file, runs) = (file.to_str().unwrap(), program.runs());
     let judge = |folder: &Path, more: &[&str]| {
-        let args = ["publish", file, "--validate-only", "--runs", runs.to_str().unwrap()];
+        let args = ["publish", file, "--dry-run", "--runs", runs.to_str().unwrap()];
         let mut command = program.command(&[&args[..], more].concat());
         let output = command.current_dir(folder).output().unwrap();
         let said = [output.stdout.as_slice(), &output.stderr].concat();

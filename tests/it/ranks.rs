@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tests::fleet::{Fleet, RUN};
 use tests::ports::quiet_port;
-use tests::program::{Program, Running, signal, wait_until};
+use tests::program::{Program, Running, json_lines, signal, wait_until};
 use tests::servers::Servers;
 use tests::trace::{audit, batches, digests};
 
@@ -75,6 +75,9 @@ fn ranks_train_the_same_with_and_without_shards() {
     for run in &runs {
         assert_eq!(digests(run), whole, "{}", run.display());
         trained_all(run);
+        let log = json_lines(&run.join("logs/a.rank1.jsonl"));
+        let stage = log.iter().find(|line| line["message"] == "starting");
+        assert!(stage.is_some_and(|line| line["stage"].is_string()), "{log:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tests::kit;
-use tests::program::{Program, json_lines, wait_until};
+use tests::program::{Program, json_lines, metrics, wait_until};
 use tests::small::Small;
 use tests::trace::batches;
 
@@ -26,6 +26,21 @@ import json, sys
 for line in sys.stdin:
     ask = json.loads(line)
     print(json.dumps({"id": ask["id"], "reward": len(ask["text"]) % 2}), flush=True)
+"#;
+
+/// A grader for which all answers are the same.
+const SAME: &str = r#"
+import json, sys
+for line in sys.stdin:
+    print(json.dumps({"id": json.loads(line)["id"], "reward": 1}), flush=True)
+"#;
+
+/// A grader for which all answers but its first ones are the same.
+const SAME_LATER: &str = r#"
+import json, sys
+for number, line in enumerate(sys.stdin):
+    reward = number % 2 if number < 4 else 1
+    print(json.dumps({"id": json.loads(line)["id"], "reward": reward}), flush=True)
 "#;
 
 /// Returns a run that ends after `empty` groups without a sample, with a grader of this source.
@@ -54,6 +69,96 @@ fn a_run_of_one_process_ends_with_75_when_all_groups_die() {
     );
     let status = program.succeed(&["status", "--run", program.run_folder().to_str().unwrap()]);
     assert!(status.contains("STOPPED, because nothing can be learned"), "{status}");
+}
+
+/// Rounds close their groups together, and asynchronous groups one by one.
+#[test]
+fn a_run_in_rounds_ends_with_75_when_all_groups_die() {
+    let program = program();
+    let config = graded_by(&program, HOPELESS, 3).set("run.mode", "sync").save(&program);
+    let said = refused(&program, &config);
+    assert!(said.contains("nothing can be learned: "), "{said}");
+    assert!(said.contains("groups in succession gave no sample"), "{said}");
+}
+
+/// Returns what a run printed that ended because nothing could be learned.
+fn refused(program: &Program, config: &str) -> String {
+    let runs = program.runs();
+    program.fail(75, &["run", config, "--folder", runs.to_str().unwrap()])
+}
+
+#[test]
+fn a_run_ends_with_75_when_all_rewards_are_equal_from_its_beginning() {
+    for mode in ["async", "sync"] {
+        let program = program();
+        let config = graded_by(&program, SAME, 3)
+            .set("run.mode", mode)
+            .set("defaults.agent.train.batch_groups", 1)
+            .save(&program);
+        let said = refused(&program, &config);
+        assert!(
+            said.contains("nothing can be learned: agent solver: its first 2"),
+            "{mode}: {said}"
+        );
+        assert!(
+            said.contains("groups in succession had equal rewards"),
+            "{mode}: {said}"
+        );
+        assert!(batches(&program.run_folder(), "solver") > 20, "{mode}");
+        let status = program.succeed(&["status", "--run", program.run_folder().to_str().unwrap()]);
+        assert!(status.contains("STOPPED, because nothing can be learned"), "{status}");
+    }
+}
+
+/// A policy that has learned all there is goes on to its last step, in the same process and in the
+/// next one.
+#[test]
+fn equal_rewards_after_others_stop_no_run() {
+    let program = program();
+    let config = graded_by(&program, SAME_LATER, 3)
+        .set("run.train_steps", 24)
+        .set("defaults.agent.train.batch_groups", 1)
+        .save(&program);
+    program.launch("run", &config, &[]).finish(PATIENCE);
+    let folder = program.run_folder();
+    let idle = |line: &&serde_json::Value| line["collapse/idle"] == 1;
+    assert!(metrics(&folder, "train").iter().filter(idle).count() > 20);
+    program.succeed(&["run", "--resume", folder.to_str().unwrap(), "--steps", "48"]);
+    assert_eq!(batches(&folder, "solver"), 48);
+}
+
+/// The verifier of random weights never rejects, so its role is the last one of a conversation.
+#[test]
+fn a_run_ends_with_75_when_its_lead_never_gets_a_sample() {
+    for mode in ["async", "sync"] {
+        let program = program();
+        let config = kit::configuration("solve-verify")
+            .set("run.mode", mode)
+            .set("run.train_steps", 1000)
+            .set("run.empty_groups", 8)
+            .set("run.lead", "third")
+            .set("workflow.roles.retry", "third")
+            .set("agents.third", toml::Table::new())
+            .save(&program);
+        let said = refused(&program, &config);
+        let wanted = "nothing can be learned: agent third: 8 groups in succession gave it no sample";
+        assert!(said.contains(wanted), "{mode}: {said}");
+    }
+}
+
+/// One answer a task has nothing to compare with, except over the batch.
+#[test]
+fn rewards_that_differ_within_a_batch_are_no_stall() {
+    let program = program();
+    let config = graded_by(&program, CORRECTED, 3)
+        .set("run.mode", "sync")
+        .set("run.train_steps", 4)
+        .set("workflow.group_size", 1)
+        .set("defaults.agent.train.advantage", "reinforce_plus_plus")
+        .save(&program);
+    program.launch("run", &config, &[]).finish(PATIENCE);
+    let lines = metrics(&program.run_folder(), "train");
+    assert!(lines.iter().any(|line| line["collapse/idle"] == 0), "{lines:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::program::{Program, Running, fail, json_folder, json_lines, signal, wait_until};
+use tests::program::{Program, Running, json_folder, json_lines, signal, wait_until};
 use tests::small::Small;
 use tests::trace::{audit, batches};
 
@@ -328,38 +328,6 @@ fn a_process_that_refuses_its_configuration_ends_the_run() {
         log.contains("b ended with exit status: 2") && log.contains("hint:"),
         "{log}"
     );
-}
-
-/// CUDA is not here, or has no such device.
-#[test]
-fn device_that_is_missing_is_named_before_anything_starts() {
-    let program = program();
-    let config = Small::of("configs/signal.toml")
-        .set("run.folder", program.runs().to_str().unwrap())
-        .set("agents.b.device", "cuda:97")
-        .save(&program);
-    for (command, code) in [("check", 0), ("doctor", 2), ("up", 2), ("run", 2)] {
-        let output = program.output(&[command, &config]);
-        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        let said = said.concat();
-        assert_eq!(output.status.code(), Some(code), "{command}: {said}");
-        assert!(said.contains("cuda:97") && said.contains('b'), "{command}: {said}");
-    }
-    assert!(!program.runs().exists(), "no run folder was made");
-}
-
-/// Docker starts a container again after every exit code but 0.
-#[test]
-fn refused_configuration_makes_no_folder_and_may_end_with_0() {
-    let program = program();
-    let config = Small::new().set("run.folder", program.runs().to_str().unwrap());
-    let config = config.save(&program);
-    let args = ["agent", "--name", "zzz", "--config", &config, "--run", "refused"];
-    for (code, variable) in [(2, "UNUSED"), (0, "DYAD_USAGE_EXIT")] {
-        let said = fail(code, program.command(&args).env(variable, "0"));
-        assert!(said.contains("no agent zzz; it has a, b"), "{said}");
-    }
-    assert!(!program.runs().exists(), "no run was begun");
 }
 
 /// The run is in containers, which keep its folder in a volume: the host knows its name and its

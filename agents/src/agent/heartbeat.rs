@@ -106,6 +106,7 @@ async fn beat(
         saved: status.saved,
         holding: status.holding,
         reward: status.reward,
+        idle_groups: status.idle_groups,
         pid: std::process::id(),
     };
     shown(&beat);

@@ -50,6 +50,8 @@ pub struct AgentStatus {
     pub step: u64,
     pub serving: bool,
     pub reward: Option<f64>,
+    /// See [`Heartbeat::idle_groups`].
+    pub idle_groups: u64,
     /// The run's state, as stored.
     pub run: RunState,
     /// This agent's part of the newest joint snapshot.

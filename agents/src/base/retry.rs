@@ -14,41 +14,63 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// a channel after 30 minutes; ours is closed after 5.
 const HELD: Duration = Duration::from_secs(240);
 
-/// The pauses between tries: 20 ms, doubled up to 2 s. With a bound, they end before their sum
-/// exceeds it.
-#[derive(Debug)]
+/// The pauses between tries, each double the one before it, up to the longest. With a bound, they
+/// end before their sum exceeds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pauses {
+    first: Duration,
+    longest: Duration,
     next: Duration,
     /// The rest of the bound. None: the pauses never end.
     left: Option<Duration>,
 }
 
 impl Pauses {
-    /// Pauses for as long as a delivery may be held.
+    /// Pauses of 20 ms to 2 s for as long as a delivery may be held.
     #[must_use]
     pub fn for_a_delivery() -> Self {
         Self {
-            next: FIRST_PAUSE,
             left: Some(HELD),
+            ..Self::endless()
         }
+    }
+
+    /// Pauses of 20 ms to 2 s without an end.
+    #[must_use]
+    pub fn endless() -> Self {
+        Self::between(FIRST_PAUSE, LONGEST_PAUSE)
     }
 
     /// Pauses without an end.
     #[must_use]
-    pub fn endless() -> Self {
+    pub fn between(first: Duration, longest: Duration) -> Self {
         Self {
-            next: FIRST_PAUSE,
+            first,
+            longest,
+            next: first,
             left: None,
         }
     }
 
+    /// Begins with the first pause again.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+
     /// Makes the longest pause from now on.
     fn slow_down(&mut self) {
-        self.next = LONGEST_PAUSE;
+        self.next = self.longest;
+    }
+
+    /// Returns the next pause, whatever the bound.
+    pub fn next_pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause
     }
 
     /// Sleeps for the next pause, if there is one.
-    async fn wait(&mut self) {
+    pub async fn wait(&mut self) {
         if let Some(pause) = self.next() {
             tokio::time::sleep(pause).await;
         }
@@ -59,12 +81,10 @@ impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let pause = self.next;
         if let Some(left) = &mut self.left {
-            *left = left.checked_sub(pause)?;
+            *left = left.checked_sub(self.next)?;
         }
-        self.next = (pause * 2).min(LONGEST_PAUSE);
-        Some(pause)
+        Some(self.next_pause())
     }
 }
 

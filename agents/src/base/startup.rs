@@ -1,9 +1,10 @@
 //! The stage of each agent that starts in this process, for people during a long start.
 //!
 //! A starting agent logs its stage at once and then every ten seconds. A view of the run shows it
-//! too.
+//! too. A supervisor with a terminal reads the stages of its processes as lines.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,12 @@ use super::log_scope;
 
 /// Time between two log lines of a starting agent.
 pub const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// Set by a supervisor that shows stages: the process writes each to standard error, as a line
+/// after [`STAGE`].
+pub const SHOWN: &str = "DYAD_SHOW_STAGES";
+/// The first sign of such a line. Without a text behind it, the start has ended.
+pub const STAGE: char = '\u{2}';
 
 /// The stages of all agents that start now, by name.
 pub type Stages = BTreeMap<AgentName, StartupStage>;
@@ -40,10 +47,20 @@ pub fn enter(agent: &AgentName, text: impl Into<String>) {
     STAGES.send_if_modified(|stages| match stages.get_mut(agent) {
         Some(stage) => {
             stage.text = text.into();
+            show(&stage.text);
             true
         }
         None => false,
     });
+}
+
+/// Writes the stage for a supervisor that shows it.
+fn show(text: &str) {
+    static IS_SHOWN: LazyLock<bool> = LazyLock::new(|| std::env::var_os(SHOWN).is_some());
+    if *IS_SHOWN {
+        // A supervisor that is gone reads nothing.
+        let _ = std::io::stderr().write_all(format!("{STAGE}{text}\n").as_bytes());
+    }
 }
 
 /// Sets the stage of an agent that starts its engine.
@@ -66,6 +83,7 @@ pub fn begin(agent: &AgentName) -> Starting {
         text: "opening its model".into(),
         since: Instant::now(),
     };
+    show(&stage.text);
     STAGES.send_modify(|stages| {
         stages.insert(agent.clone(), stage);
     });
@@ -95,6 +113,7 @@ impl Drop for Starting {
         STAGES.send_modify(|stages| {
             stages.remove(&self.agent);
         });
+        show("");
     }
 }
 

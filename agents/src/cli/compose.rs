@@ -96,8 +96,9 @@ fn file(config: &RunConfig, place: &Place, gpus: bool) -> anyhow::Result<String>
     let (config, changes) = contained(config);
     let on_gpu = config.participants().iter().any(|name| {
         let agent = &config.agents[name];
-        let vllm = agent.engine.kind == EngineKind::Vllm && engines(&config, name).next().is_some();
-        agent.device != DeviceName::Cpu || vllm
+        let vllm = agent.engine.kind == EngineKind::Vllm;
+        let computes = |engine: Engine| vllm || engine.device != DeviceName::Cpu;
+        agent.device != DeviceName::Cpu || engines(&config, name).any(computes)
     });
     match (on_gpu, gpus) {
         (true, false) => return Err(Usage::new("an agent or its engine computes on a GPU: add --gpus").into()),
@@ -210,7 +211,7 @@ fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
         let mut moved = false;
         for (index, url) in engine.urls.iter_mut().enumerate() {
             let ours = matches!(engine.kind, EngineKind::Dyad | EngineKind::Vllm);
-            if let Some(local) = Engine::read(url).filter(|_| ours && servers::is_loopback(url)) {
+            if let Some(local) = Engine::read(url, agent.device).filter(|_| ours && servers::is_loopback(url)) {
                 let suffix = if index == 0 { String::new() } else { format!("-{index}") };
                 *url = format!("http://engine-{name}{suffix}:{}", local.port);
                 moved = true;
@@ -232,10 +233,12 @@ fn contained(config: &RunConfig) -> (RunConfig, Vec<String>) {
 
 /// Returns the engines of an agent that become services: their URLs name hosts without dots.
 fn engines<'a>(config: &'a RunConfig, name: &AgentName) -> impl Iterator<Item = Engine> + use<'a> {
-    let settings = &config.agents[name].engine;
+    let agent = &config.agents[name];
+    let settings = &agent.engine;
     let ours = matches!(settings.kind, EngineKind::Dyad | EngineKind::Vllm);
-    let urls = settings.urls.iter().filter(move |_| ours);
-    urls.filter_map(|url| Engine::read(url))
+    let urls = settings.urls.iter().enumerate().filter(move |_| ours);
+    let device = move |index: usize| settings.devices.get(index).copied().unwrap_or(agent.device);
+    urls.filter_map(move |(index, url)| Engine::read(url, device(index)))
         .filter(|engine| !engine.host.contains('.'))
 }
 

@@ -14,8 +14,8 @@ use crate::run_folder::logs::Growing;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LastMetrics {
     pub train: BTreeMap<String, Map<String, Value>>,
-    /// By agent, the number of newest batches in succession from which nothing could be learned:
-    /// all groups had equal rewards, or no token trained.
+    /// By agent, the number of newest batches in succession from which nothing could be learned, as
+    /// far as they were read: all groups had equal rewards, or no token trained.
     pub idle: BTreeMap<String, u64>,
     pub eval: Option<Map<String, Value>>,
     /// Why the run stopped, if it has trained nothing since.
@@ -38,10 +38,30 @@ pub struct CoordinatorRates {
 /// Lines of totals that a rate is over; a coordinator writes one each second.
 const RATE_LINES: usize = 10;
 
+/// The number of bytes at the end of a file with which reading begins. A file grows over the whole
+/// run, and the lines that count are its newest: about a hundred batches, or minutes of totals.
+const NEWEST: u64 = 256 << 10;
+
 /// Reads the metrics files of one run as they grow, and keeps a few lines of each.
 #[derive(Debug, Default)]
 pub struct MetricsReader {
-    files: BTreeMap<PathBuf, (Growing, NewestLines)>,
+    files: BTreeMap<PathBuf, FileReader>,
+}
+
+/// One file, and how far it was read.
+#[derive(Debug)]
+struct FileReader {
+    read: Growing,
+    newest: NewestLines,
+}
+
+impl Default for FileReader {
+    fn default() -> Self {
+        Self {
+            read: Growing::from_newest(NEWEST),
+            newest: NewestLines::default(),
+        }
+    }
 }
 
 /// The newest lines of one file.
@@ -63,15 +83,17 @@ pub fn last_metrics(folder: &RunFolder) -> anyhow::Result<LastMetrics> {
 
 impl MetricsReader {
     /// Returns the newest `train` line of each agent, the newest `eval` line, and why the run
-    /// stopped. Reads only what was written since the last call.
+    /// stopped. Reads only the newest part of each file, and later what was written since the last
+    /// call.
     pub fn last(&mut self, folder: &RunFolder) -> anyhow::Result<LastMetrics> {
         let paths = folder.files("metrics")?;
         self.files.retain(|path, _| paths.contains(path));
         let mut last = LastMetrics::default();
         for path in paths {
             let process = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let (read, newest) = self.files.entry(path.clone()).or_default();
-            newest.extend(read, &path)?;
+            let file = self.files.entry(path.clone()).or_default();
+            file.extend(&path)?;
+            let newest = &file.newest;
             last.train.extend(newest.train.clone());
             last.idle.extend(newest.idle.clone());
             keep_later(&mut last.eval, newest.eval.clone());
@@ -88,20 +110,22 @@ impl MetricsReader {
     }
 }
 
-impl NewestLines {
-    fn extend(&mut self, read: &mut Growing, path: &Path) -> io::Result<()> {
-        let Some(mut lines) = read.open(path)? else {
-            (*self, *read) = Default::default();
-            return self.extend(read, path);
+impl FileReader {
+    fn extend(&mut self, path: &Path) -> io::Result<()> {
+        let Some(mut lines) = self.read.open(path)? else {
+            *self = Self::default();
+            return self.extend(path);
         };
         while let Some(line) = lines.next_line()? {
             if let Ok(line) = serde_json::from_slice(line) {
-                self.add(line);
+                self.newest.add(line);
             }
         }
         Ok(())
     }
+}
 
+impl NewestLines {
     fn add(&mut self, line: Map<String, Value>) {
         match line.get("kind").and_then(Value::as_str) {
             Some("train") => {
@@ -231,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn second_look_reads_only_what_was_added() {
+    fn looks_read_the_end_and_then_what_was_added() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
         let path = folder.metrics("coordinator-c1");
@@ -243,8 +267,10 @@ mod tests {
             let turns = reader.last(&folder).unwrap().rates["c1"].turns;
             (turns, bytes_read() - before)
         };
-        let (_, first) = look();
-        assert!(first >= length, "{first} of {length} bytes");
+        let (turns, first) = look();
+        assert_eq!(turns, 39_989.0);
+        assert!(length > 4 * NEWEST, "{length} bytes are no long file");
+        assert!(first < NEWEST + (16 << 10), "{first} of {length} bytes");
         append(&path, &totals(20_000));
         let (turns, second) = look();
         assert_eq!(turns, 39_991.0);
@@ -264,7 +290,7 @@ mod tests {
         );
         let mut reader = MetricsReader::default();
         reader.last(&folder).unwrap();
-        let (_, newest) = &reader.files[&path];
+        let newest = &reader.files[&path].newest;
         assert_eq!((newest.totals.len(), newest.train.len()), (RATE_LINES, 1));
     }
 }

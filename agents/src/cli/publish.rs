@@ -53,7 +53,7 @@ pub struct PublishArgs {
     #[arg(long, conflicts_with = "dry_run")]
     pub wait: bool,
     /// Only check the lines, send nothing
-    #[arg(long, visible_alias = "validate-only")]
+    #[arg(long)]
     pub dry_run: bool,
 }
 

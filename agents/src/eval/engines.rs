@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 use broker::AgentName;
 use broker::ids::WeightVersion;
-use configs::{AgentConfig, EngineKind, ModelConfig, RunConfig, SamplingConfig};
+use configs::{AgentConfig, DeviceName, EngineKind, ModelConfig, RunConfig, SamplingConfig};
 use rollout::text::{ChatLog, Speech};
 
 use super::weights::Chosen;
@@ -112,6 +112,7 @@ pub fn start(
             .hint("write kind = \"process:FILE\" with the same program, or evaluate during a run: [eval]")
             .into());
     }
+    open_devices(config)?;
     let open = |name: AgentName| {
         if let Some(agent) = config.agents.get(&name)
             && let ModelConfig::Served(model) = &agent.model
@@ -127,6 +128,20 @@ pub fn start(
         Ok((name, seat))
     };
     config.participants().into_iter().map(open).collect()
+}
+
+/// Opens the devices of all agents that play, GPUs first.
+fn open_devices(config: &RunConfig) -> anyhow::Result<()> {
+    let participants = config.participants();
+    let agents = participants
+        .iter()
+        .filter_map(|name| Some((config.agents.get(name)?, name)));
+    let computes = agents.filter(|(agent, _)| !matches!(agent.model, ModelConfig::Served(_)));
+    let devices: BTreeMap<DeviceName, &AgentName> = computes.map(|(agent, name)| (agent.device, name)).collect();
+    for (device, name) in devices.into_iter().rev() {
+        policy::open_device(device).with_context(|| format!("serving agent {name}"))?;
+    }
+    Ok(())
 }
 
 /// A partner with a model on an external server.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use broker::atomic_file;
 use broker::protocol::task::Task;
 use configs::RunConfig;
 use rollout::workflow::Workflow;
@@ -63,9 +64,7 @@ impl Pool {
     /// Chooses the pool among `solutions` and writes it atomically.
     pub fn choose(&mut self, config: &RunConfig, solutions: Vec<(Task, String)>) -> anyhow::Result<()> {
         let pool = VerifierPool::choose(&config.workflow, &config.graders, solutions, self.size, config.run.seed)?;
-        let written = self.path.with_extension("tmp");
-        std::fs::write(&written, pool.lines())
-            .and_then(|()| std::fs::rename(&written, &self.path))
+        atomic_file::replace(&self.path, pool.lines().as_bytes())
             .with_context(|| format!("writing {}", self.path.display()))?;
         self.put(&pool);
         Ok(())

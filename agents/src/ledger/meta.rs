@@ -10,6 +10,8 @@ use super::{Ledger, LedgerError};
 
 /// The note that an agent stores when it has finished.
 pub(crate) const ENDED: &str = "ended";
+/// The note that an agent stores at the first batch from which it could learn.
+pub(crate) const LEARNED: &str = "learned";
 /// The key of the base of a rebuilt ledger: (lineage, step, digest of everything consumed before).
 pub(super) const BASE: &str = "base";
 pub(super) const STATE: &str = "state";

@@ -41,7 +41,7 @@ pub use custody::Staged;
 pub use error::LedgerError;
 pub use group::{GroupFate, PlacedVerdict};
 pub use handle::LedgerHandle;
-pub(crate) use meta::ENDED;
+pub(crate) use meta::{ENDED, LEARNED};
 pub(crate) use open::lock;
 pub use open::{Durability, LedgerOptions};
 pub use orders::PUBLISHED;

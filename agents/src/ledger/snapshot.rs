@@ -1,14 +1,13 @@
 //! Joint snapshots on disk, and the check that the files of a run folder fit together.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use broker::AgentName;
 use broker::ids::{GroupId, RunId, WeightVersion};
 use broker::protocol::control::Saved;
+use broker::{AgentName, atomic_file};
 use configs::RunConfig;
 use serde::{Deserialize, Serialize};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
@@ -47,13 +46,8 @@ impl SnapshotManifest {
         let path = path(folder, &self.name);
         let write = || -> std::io::Result<()> {
             fs::create_dir_all(&root)?;
-            let aside = path.with_extension("new");
-            let mut file = File::create(&aside)?;
-            file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&aside, &path)?;
-            File::open(&root)?.sync_all()
+            let text = serde_json::to_string_pretty(self)? + "\n";
+            atomic_file::replace(&path, text.as_bytes())
         };
         write().with_context(|| format!("writing {}", path.display()))
     }

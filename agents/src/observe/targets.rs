@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use broker::atomic_file;
 use serde::{Deserialize, Serialize};
 
 use crate::run_folder::RunFolder;
@@ -58,9 +59,7 @@ fn change(folder: &RunFolder, component: &str, address: Option<SocketAddr>) -> i
         },
     }));
     targets.sort_by(|a, b| a.labels.component.cmp(&b.labels.component));
-    let new = path.with_extension("json.new");
-    fs::write(&new, serde_json::to_vec_pretty(&targets)?)?;
-    fs::rename(new, path)?;
+    atomic_file::replace(&path, &serde_json::to_vec_pretty(&targets)?)?;
     link(folder, !targets.is_empty())
 }
 

@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, mpsc};
 use tracing::Instrument;
 
 use super::worker::ProgramJob;
+use crate::base::retry::Pauses;
 use crate::engine::foreign::dialect::{Spoken, text_of};
 use crate::engine::process::link;
 
@@ -212,7 +213,7 @@ impl Caller {
             "max_tokens": config.max_tokens,
             "temperature": config.temperature,
         });
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::between(FIRST_PAUSE, LONGEST_PAUSE);
         let mut tries = 1;
         loop {
             let trouble = match tokio::time::timeout(self.limit.0, self.judged(server, &body)).await {
@@ -229,8 +230,7 @@ impl Caller {
                 return Err(format!("{reason} (after {tries} of {} tries)", config.tries));
             }
             tracing::debug!(judge = self.name(), reason, tries, "asking a judge again");
-            tokio::time::sleep(wanted.unwrap_or_default().max(jittered(pause))).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(wanted.unwrap_or_default().max(jittered(pauses.next_pause()))).await;
             tries += 1;
         }
     }

@@ -16,6 +16,7 @@ use tracing::{Instrument, Span};
 use super::answer::{LONGEST, answer_to, with_id};
 use super::health::Health;
 use crate::base::log_scope;
+use crate::base::retry::Pauses;
 use crate::base::secret::is_secret;
 
 /// The longest line of its standard error that is logged, in bytes, and the number of lines that
@@ -54,7 +55,7 @@ pub(super) struct Worker {
     scope: Span,
     running: Option<Running>,
     next_id: u64,
-    pause: Duration,
+    pauses: Pauses,
     /// The program is not started again before this time.
     rested: Option<Instant>,
 }
@@ -85,7 +86,7 @@ impl Worker {
             scope: Span::current(),
             running: None,
             next_id: 0,
-            pause: FIRST_PAUSE,
+            pauses: Pauses::between(FIRST_PAUSE, LONGEST_PAUSE),
             rested: None,
         }
     }
@@ -113,7 +114,7 @@ impl Worker {
         }
         if let Some(mut running) = self.running.take() {
             let ended = running.kill().await;
-            tracing::debug!(program = self.file, status = ?ended, "ended a program: the run is over");
+            tracing::debug!(program = self.file, status = ended.map(tracing::field::display), "ended a program: the run is over");
         }
     }
 
@@ -132,7 +133,7 @@ impl Worker {
         self.next_id += 1;
         let answer = tokio::time::timeout(limit.0, running.exchange(line, self.next_id)).await;
         let answer = answer.unwrap_or_else(|_| Err(Unanswered::ByProgram(format!("no answer within {limit}"))))?;
-        self.pause = FIRST_PAUSE;
+        self.pauses.reset();
         self.health.answered();
         Ok(answer)
     }
@@ -157,7 +158,7 @@ impl Worker {
             return None;
         };
         let ended = running.kill().await;
-        tracing::warn!(program = self.file, reason, status = ?ended, "ended a program");
+        tracing::warn!(program = self.file, reason, status = ended.map(tracing::field::display), "ended a program");
         self.rest();
         // A child of its own may still hold the pipe.
         let last = tokio::time::timeout(LAST_LINE, running.notes).await.ok()?.ok()?;
@@ -165,8 +166,7 @@ impl Worker {
     }
 
     fn rest(&mut self) {
-        self.rested = Some(Instant::now() + self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.rested = Some(Instant::now() + self.pauses.next_pause());
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::AgentName;
-use configs::{AgentConfig, Dtype, EngineKind, LoraConfig, LoraTarget, ModelConfig, RandomModel};
+use configs::{AgentConfig, DeviceName, Dtype, EngineKind, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::checkpoint;
@@ -109,8 +109,13 @@ fn folder_in(
     }
 }
 
+/// Opens a device. A process that begins with the CPU cannot add a GPU.
+pub(crate) fn open_device(name: DeviceName) -> anyhow::Result<Device> {
+    device::init(name.into()).with_context(|| format!("opening the device {name}"))
+}
+
 pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
-    let device = device::init(settings.device.into())?;
+    let device = open_device(settings.device)?;
     let shape = ModelShape::load(&folder)?;
     if let Some((original, reach)) = shape.rope.unused_reach(shape.max_context) {
         let limit = shape.max_context;

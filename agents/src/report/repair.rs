@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use broker::AgentName;
 use broker::ids::{Digest, GroupId, WeightVersion};
+use broker::{AgentName, atomic_file};
 use trainer::checkpoint::{self, TrainerState};
 
 use super::error::ReportError;
@@ -46,8 +46,7 @@ pub fn repair(folder: &RunFolder, agent: &AgentName) -> Result<String, ReportErr
         source,
     })?;
     if let Some(parent) = path.parent() {
-        let synced = std::fs::File::open(parent).and_then(|folder| folder.sync_all());
-        synced.map_err(|source| ReportError::Io {
+        atomic_file::sync_folder_of(&path).map_err(|source| ReportError::Io {
             doing: "sync",
             path: parent.to_owned(),
             source,

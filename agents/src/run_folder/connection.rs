@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 
+use broker::atomic_file;
 use serde::{Deserialize, Serialize};
 
 use super::{FolderError, RunFolder, io_error};
@@ -35,16 +36,8 @@ impl RunFolder {
     /// Writes the URLs of the servers. They contain passwords: only the owner can read the file.
     pub fn set_connection(&self, connection: &Connection) -> Result<(), FolderError> {
         let path = self.path.join("connection.json");
-        let new = self.path.join("connection.json.new");
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let text = broker::codec::encode_json(connection);
-        options
-            .open(&new)
-            .and_then(|mut file| io::Write::write_all(&mut file, &text))
-            .and_then(|()| fs::rename(&new, &path))
-            .map_err(io_error("write", &path))
+        atomic_file::replace_private(&path, &text).map_err(io_error("write", &path))
     }
 }
 

@@ -14,6 +14,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use broker::atomic_file;
 use broker::ids::GroupId;
 use serde::{Deserialize, Serialize};
 
@@ -177,9 +178,7 @@ impl Strikes {
     }
 
     fn save(&self) -> io::Result<()> {
-        let aside = self.path.with_extension("new");
-        fs::write(&aside, serde_json::to_vec(&self.records)?)?;
-        fs::rename(&aside, &self.path)
+        atomic_file::replace(&self.path, &serde_json::to_vec(&self.records)?)
     }
 }
 

@@ -32,8 +32,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use broker::AgentName;
 use broker::ids::RunId;
+use broker::{AgentName, atomic_file};
 use configs::{ConfigError, RunConfig};
 use trainer::checkpoint::CheckpointStore;
 
@@ -124,9 +124,8 @@ impl RunFolder {
     /// Replaces the resolved configuration, in one step.
     pub fn set_config(&self, config: &RunConfig) -> Result<(), FolderError> {
         let text = toml::to_string_pretty(config).map_err(|e| FolderError::Unwritable(e.to_string()))?;
-        self.write("config.toml.new", text.as_bytes())?;
         let path = self.path.join("config.toml");
-        fs::rename(self.path.join("config.toml.new"), &path).map_err(io_error("replace", &path))
+        atomic_file::replace(&path, text.as_bytes()).map_err(io_error("replace", &path))
     }
 
     /// Opens the folder of an earlier run.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use broker::atomic_file;
 use broker::clock::rfc3339;
 use serde::{Deserialize, Serialize};
 
@@ -98,12 +99,10 @@ impl RunFolder {
 
     /// The new file replaces the old one as a whole: readers never see half of it.
     fn change_end(&self, change: impl FnOnce(&mut RunEnd)) -> Result<(), FolderError> {
-        let (path, new) = (self.path.join(FILE), self.path.join("ended.json.new"));
+        let path = self.path.join(FILE);
         let mut end = self.run_end()?;
         change(&mut end);
-        fs::write(&new, broker::codec::encode_json(&end))
-            .and_then(|()| fs::rename(&new, &path))
-            .map_err(io_error("write", &path))
+        atomic_file::replace(&path, &broker::codec::encode_json(&end)).map_err(io_error("write", &path))
     }
 }
 

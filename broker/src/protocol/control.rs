@@ -89,8 +89,16 @@ pub struct Heartbeat {
     /// Mean reward of its last batch.
     #[serde(default)]
     pub reward: Option<f64>,
+    /// Groups of own tasks from which it could learn nothing, if it has learned from none in the
+    /// whole run; 0 once it has.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub idle_groups: u64,
     #[serde(default)]
     pub pid: u32,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A coordinator's heartbeat.

@@ -35,6 +35,7 @@ use crate::engine::process::client;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
 use crate::engine::stuck;
+use crate::ledger;
 use crate::policy::warm_start;
 use crate::policy::{Prepared, words};
 use crate::run_folder::metrics::MetricsWriter;
@@ -59,6 +60,7 @@ impl Training {
             saved: None,
             metrics,
             alarms: Alarms::default(),
+            has_learned: agent.ledger.note(ledger::LEARNED).await?.is_some(),
             times: StepTimes::start(std::time::Instant::now()),
             waiting: EvaluationWait::of(&agent.config, &agent.name),
             settings,

@@ -74,6 +74,8 @@ pub struct Training {
     saved: Option<u64>,
     metrics: MetricsWriter,
     alarms: Alarms,
+    /// True once a batch of the run had anything to learn.
+    has_learned: bool,
     times: StepTimes,
     /// Set for the lead agent if it waits for evaluations.
     waiting: Option<EvaluationWait>,

@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
 use broker::protocol::train::{ForwardWeights, Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply};
-use configs::{Dtype, LossKind, OptimizerConfig, Ratio};
+use configs::{Advantage, Dtype, LossKind, OptimizerConfig, Ratio};
 use rollout::batch::Batch;
 use trainer::train::{Refusal, TrainError};
 
@@ -19,10 +19,14 @@ use crate::agent::observed::TrainedBatch;
 use crate::agent::{alarms, broken, figures};
 use crate::base::fault::Usage;
 use crate::base::log_scope;
+use crate::ledger;
 
 /// The largest |ratio - 1| allowed for tokens that the trainer's own weights and cache sampled. An
 /// f32 sampler and trainer agree to rounding.
 const RATIO_GAP: f64 = 1e-4;
+
+/// Rewards with a smaller standard deviation are equal, up to rounding.
+const EQUAL: f64 = 1e-5;
 
 impl Training {
     pub(super) async fn train(&mut self, bundles: &[Bundle], batch: Batch, began: Instant) -> anyhow::Result<()> {
@@ -49,7 +53,9 @@ impl Training {
         broker::fail::point("step.taken");
         self.publish().await?;
         broker::fail::point("weights.published");
-        self.report(bundles, &batch, &outcome, began);
+        let is_idle = self.is_idle(&batch);
+        self.report(bundles, &batch, &outcome, began, is_idle);
+        self.count_idle(bundles, &batch, is_idle).await?;
         let every = self.settings.train.checkpoint_every;
         if every > 0 && next.step.is_multiple_of(every) {
             let began = Instant::now();
@@ -144,17 +150,51 @@ impl Training {
         }
     }
 
-    fn report(&mut self, bundles: &[Bundle], batch: &Batch, outcome: &BatchOutcome, began: Instant) {
+    /// Returns true if nothing can be learned from the batch: its rewards are equal where they are
+    /// compared, or no token is trained.
+    fn is_idle(&self, batch: &Batch) -> bool {
+        let (train, stats) = (&self.settings.train, &batch.stats);
+        let is_equal = match train.advantage {
+            // Cross-entropy compares no rewards.
+            _ if train.loss.kind == LossKind::CrossEntropy => false,
+            // Compared over the whole batch.
+            Advantage::ReinforcePlusPlus => stats.reward.std().is_none_or(|std| std < EQUAL),
+            _ => stats.zero_share() >= 1.0,
+        };
+        is_equal || stats.trained_tokens == 0
+    }
+
+    /// Counts the groups of own tasks from which nothing can be learned, until the agent learns
+    /// from a batch for the first time.
+    async fn count_idle(&mut self, bundles: &[Bundle], batch: &Batch, is_idle: bool) -> anyhow::Result<()> {
+        self.alarms.count_idle(&self.agent.name, self.version.step, is_idle);
+        if self.has_learned {
+            return Ok(());
+        }
+        if !is_idle {
+            self.has_learned = true;
+            let version = self.version.to_string();
+            self.agent.ledger.set_note(ledger::LEARNED, version).await?;
+        }
+        let is_own = bundles.iter().all(|bundle| bundle.order < ledger::PUBLISHED);
+        let groups = if is_own {
+            batch.stats.groups + batch.stats.refilled
+        } else {
+            0
+        };
+        self.agent.status.send_modify(|status| {
+            status.idle_groups = if is_idle { status.idle_groups + groups as u64 } else { 0 };
+        });
+        Ok(())
+    }
+
+    fn report(&mut self, bundles: &[Bundle], batch: &Batch, outcome: &BatchOutcome, began: Instant, is_idle: bool) {
         let entropy = outcome.stats.entropy / outcome.stats.tokens.max(1.0);
         let alarms = alarms::raised(
             &self.settings.train.alarms,
             &alarms::BatchFigures::of(&batch.stats, entropy),
         );
         self.alarms.log_changes(&self.agent.name, self.version.step, &alarms);
-        // Cross-entropy compares no rewards.
-        let is_equal = self.settings.train.loss.kind != LossKind::CrossEntropy && batch.stats.zero_share() >= 1.0;
-        let is_idle = is_equal || batch.stats.trained_tokens == 0;
-        self.alarms.count_idle(&self.agent.name, self.version.step, is_idle);
         let mut line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
             .with("collapse/alarms", alarms.len())
             .with("collapse/idle", u64::from(is_idle));

@@ -13,17 +13,28 @@ const BROKER: &str = "amqp://${RABBITMQ_USER:?copy .env.example to .env}:${RABBI
 pub(super) struct Engine {
     pub(super) host: String,
     pub(super) port: u16,
+    /// The device that it computes on outside of a container.
+    pub(super) device: DeviceName,
 }
 
 impl Engine {
     /// Reads `http://HOST:PORT`.
-    pub(super) fn read(url: &str) -> Option<Self> {
+    pub(super) fn read(url: &str, device: DeviceName) -> Option<Self> {
         let (_, rest) = url.split_once("://")?;
         let (host, port) = rest.trim_end_matches('/').rsplit_once(':')?;
         Some(Self {
             host: host.to_owned(),
             port: port.parse().ok()?,
+            device,
         })
+    }
+
+    /// Returns its device in its container, which sees one GPU at most.
+    fn inside(&self) -> DeviceName {
+        match self.device {
+            DeviceName::Cpu => DeviceName::Cpu,
+            DeviceName::Cuda(_) => DeviceName::Cuda(0),
+        }
     }
 }
 
@@ -146,12 +157,16 @@ impl Service {
             return Self::vllm(agent, engine).reading(named, of_server);
         }
         let token = "${DYAD_ENGINE_TOKEN:?set DYAD_ENGINE_TOKEN in .env: openssl rand -hex 32}";
+        let mut command = ["engine", "--agent", name.as_str(), "--listen", &listen]
+            .map(str::to_owned)
+            .to_vec();
+        if engine.inside() != agent.device {
+            command.extend(["--device".into(), engine.inside().to_string()]);
+        }
         let service = Self {
-            command: ["engine", "--agent", name.as_str(), "--listen", &listen]
-                .map(str::to_owned)
-                .to_vec(),
+            command,
             environment: vec![("DYAD_ENGINE_TOKEN".into(), token.into())],
-            gpus: variables(&engine.host, usize::from(agent.device != DeviceName::Cpu)),
+            gpus: variables(&engine.host, usize::from(engine.device != DeviceName::Cpu)),
             hub: is_of_hub(&agent.model),
             ..Self::new(engine.host, Kind::Engine)
         };

@@ -1,3 +1,4 @@
+mod gpus;
 mod places;
 
 use yaml_rust2::{Yaml, YamlLoader};
@@ -102,26 +103,6 @@ fn every_agent_is_a_service_under_its_name() {
         Some("unused"),
         "compose.yaml has it"
     );
-}
-
-#[test]
-fn trainer_over_several_gpus_sees_them_all() {
-    let devices = "[agents.a]\ndevice = \"cuda:1\"\ntrain.devices = [\"cuda:1\", \"cuda:2\"]";
-    let cuda = SIGNAL.replace("[defaults.agent]", "[defaults.agent]\ndevice = \"cuda:0\"");
-    let text = cuda.replace("[agents.a]", devices);
-    let services = services(&text, true);
-    let ids = |name: &str| {
-        let device = &services[name]["deploy"]["resources"]["reservations"]["devices"][0];
-        let ids = device["device_ids"].as_vec().unwrap().iter();
-        ids.map(|id| id.as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(ids("agent-a"), ["${DYAD_GPU_A:-0}", "${DYAD_GPU_A_2:-1}"]);
-    assert_eq!(ids("agent-b"), ["${DYAD_GPU_B:-2}"]);
-    let words = words(&services["agent-a"]);
-    assert!(words.contains("--set agents.a.device=\"cuda:0\""), "{words}");
-    let ranks = "--set agents.a.train.devices=[\"cuda:0\", \"cuda:1\"]";
-    assert!(words.contains(ranks), "{words}");
-    assert_eq!(services["agent-a"]["shm_size"].as_str(), Some("1gb"));
 }
 
 #[test]
@@ -259,13 +240,6 @@ fn what_no_container_reaches_is_refused_with_the_fix() {
 }
 
 #[test]
-fn gpus_are_asked_for_exactly_if_they_are_used() {
-    let cuda = SIGNAL.replace("[defaults.agent]", "[defaults.agent]\ndevice = \"cuda:0\"");
-    assert!(refusal(&cuda, false).contains("add --gpus"));
-    assert!(refusal(SIGNAL, true).contains("leave out --gpus"));
-}
-
-#[test]
 fn folder_of_a_configuration_elsewhere_is_mounted() {
     let of = |path: &str| Place::of(Path::new("x.toml"), Path::new(path), Path::new("/here"));
     let elsewhere = of("/data/mine/x.toml");
@@ -336,10 +310,10 @@ fn servers_on_the_host_are_reached_by_its_name() {
 fn keys_of_judges_are_passed_to_the_coordinator() {
     let doctor = include_str!("../../../../configs/doctor-patient-8b.toml");
     let mut config = config(doctor);
-    config
-        .agents
-        .values_mut()
-        .for_each(|agent| agent.device = DeviceName::Cpu);
+    for agent in config.agents.values_mut() {
+        agent.device = DeviceName::Cpu;
+        agent.engine.devices.clear();
+    }
     for judge in config.graders.values_mut().filter_map(|grader| grader.judge.as_mut()) {
         judge.key = "DYAD_JUDGE_KEY_MINE".into();
     }

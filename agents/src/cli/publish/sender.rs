@@ -15,6 +15,7 @@ use indicatif::ProgressBar;
 
 use crate::base::fault::Unavailable;
 use crate::base::outgoing::{self, Addressed};
+use crate::base::retry::Pauses;
 use crate::cli::task_rules::Checked;
 
 /// Largest number of tasks that wait for their confirm at once.
@@ -109,7 +110,7 @@ impl Pressure {
 
 /// Publishes until the broker confirms; waits while the queue is full.
 async fn confirm(bus: &dyn Bus, message: Outgoing, pressure: &Pressure) -> anyhow::Result<()> {
-    let mut pause = Duration::from_millis(50);
+    let mut pauses = Pauses::between(Duration::from_millis(50), Duration::from_secs(5));
     loop {
         match bus.publish(message.clone()).await {
             Ok(()) => return Ok(()),
@@ -117,8 +118,7 @@ async fn confirm(bus: &dyn Bus, message: Outgoing, pressure: &Pressure) -> anyho
                 if matches!(error, PublishError::Full(_)) {
                     pressure.refused();
                 }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_secs(5));
+                pauses.wait().await;
             }
             Err(error @ PublishError::Unroutable(_)) => {
                 return Err(anyhow::Error::new(error).context(Unavailable {

@@ -1,22 +1,35 @@
 //! One child process: started, its lines forwarded, and stopped in order.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
 use crate::base::signals::SUPERVISED;
+use crate::base::startup::{SHOWN, STAGE};
 use crate::run_folder::logs::printable;
 
 /// Longest wait for the last lines of a process that has ended.
 const READ: Duration = Duration::from_secs(1);
+/// Time between two draws of the bar of a process that loads.
+const TICK: Duration = Duration::from_secs(1);
 /// Time between the stop signal and the kill.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// The bars of the processes that load, below all lines. They are hidden unless standard error is a
+/// terminal.
+static BARS: LazyLock<MultiProgress> =
+    LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(5)));
+/// The same by label.
+static LOADING: LazyLock<Mutex<BTreeMap<String, ProgressBar>>> = LazyLock::new(Mutex::default);
 
 /// The prefix of one process's lines.
 #[derive(Debug, Clone)]
@@ -33,13 +46,38 @@ impl Line {
         const COLOURS: [u8; 6] = [36, 35, 33, 32, 34, 31];
         let (label, width) = (&self.label, self.width);
         let colour = COLOURS[self.index % COLOURS.len()];
-        let mut err = std::io::stderr().lock();
-        // A closed terminal must not end the run.
-        let _ = if err.is_terminal() {
-            writeln!(err, "\x1b[{colour}m{label:width$} |\x1b[0m {line}")
-        } else {
-            writeln!(err, "{label:width$} | {line}")
+        BARS.suspend(|| {
+            let mut err = std::io::stderr().lock();
+            // A closed terminal must not end the run.
+            let _ = if err.is_terminal() {
+                writeln!(err, "\x1b[{colour}m{label:width$} |\x1b[0m {line}")
+            } else {
+                writeln!(err, "{label:width$} | {line}")
+            };
+        });
+    }
+
+    /// Shows what the process does while it loads; an empty stage ends that.
+    fn show_stage(&self, stage: &str) {
+        let mut loading = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        if stage.is_empty() {
+            if let Some(bar) = loading.remove(&self.label) {
+                bar.finish_and_clear();
+                BARS.remove(&bar);
+            }
+            return;
+        }
+        let begin = || {
+            let bar = BARS.add(ProgressBar::new_spinner());
+            if let Ok(style) = ProgressStyle::with_template("starting  {prefix}: {msg} ({elapsed})") {
+                bar.set_style(style);
+            }
+            bar.set_prefix(self.label.clone());
+            bar.enable_steady_tick(TICK);
+            bar
         };
+        let bar = loading.entry(self.label.clone()).or_insert_with(begin);
+        bar.set_message(stage.to_owned());
     }
 
     /// Prints the lines of a stream. Returns a command's last error in one line, without its hint.
@@ -49,6 +87,10 @@ impl Line {
             let (mut error, mut goes_on) = (None::<String>, false);
             let mut lines = BufReader::new(stream).lines();
             while let Ok(Some(text)) = lines.next_line().await {
+                if let Some(stage) = text.strip_prefix(STAGE) {
+                    line.show_stage(&printable(stage));
+                    continue;
+                }
                 line.say(&printable(&text));
                 if let Some(begin) = text.strip_prefix("error: ") {
                     error = Some(begin.to_owned());
@@ -60,6 +102,7 @@ impl Line {
                     goes_on = false;
                 }
             }
+            line.show_stage("");
             error
         })
     }
@@ -98,7 +141,11 @@ pub(crate) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
 
 /// Starts a program like [`start`]. The caller reads its standard output.
 pub(crate) fn spawn(program: &Path, args: &[String], line: &Line) -> anyhow::Result<Held> {
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    if std::io::stderr().is_terminal() {
+        command.env(SHOWN, "1");
+    }
+    let mut child = command
         .args(args)
         // They would outrank the run folder, which has what `dyad up` made of them.
         .env_remove("DYAD_BROKER")

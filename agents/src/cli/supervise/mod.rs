@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::base::fault::Usage;
+use crate::base::retry::Pauses;
 use crate::base::signals::Signals;
 use crate::cli::embedded;
 use crate::cli::tasks::saved;
@@ -225,7 +226,7 @@ async fn keep(
     participants: Vec<AgentName>,
     mut stopping: watch::Receiver<bool>,
 ) -> anyhow::Result<Kind> {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::between(FIRST_PAUSE, LONGEST_PAUSE);
     let done = || match &role.kind {
         Kind::Agent(name) => completion::agent(&folder, name),
         Kind::Coordinator => completion::all(&folder, &participants),
@@ -263,8 +264,9 @@ async fn keep(
             Next::Again => {}
         }
         if started.elapsed() > RECOVERED {
-            pause = FIRST_PAUSE;
+            pauses.reset();
         }
+        let pause = pauses.next_pause();
         line.say(&format!(
             "ended with {status} before the run; starting again in {pause:?}"
         ));
@@ -272,7 +274,6 @@ async fn keep(
             () = tokio::time::sleep(pause) => {}
             _ = stopping.changed() => {}
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
     Ok(role.kind)
 }

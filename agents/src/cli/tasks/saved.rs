@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use broker::atomic_file;
 use broker::bus::Bus;
 use broker::topology::Topology;
 use bytes::Bytes;
@@ -93,9 +94,8 @@ async fn replace(bus: &Arc<dyn Bus>, folder: &RunFolder, before: Vec<Letter>) ->
         text.extend(serde_json::to_vec(letter)?);
         text.push(b'\n');
     }
-    let (path, new) = (folder.dead(), folder.path().join("dead.jsonl.new"));
-    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
-    written.with_context(|| format!("writing {}", path.display()))
+    let path = folder.dead();
+    atomic_file::replace(&path, &text).with_context(|| format!("writing {}", path.display()))
 }
 
 /// Reads the saved letters; `None` if none were saved.

@@ -81,9 +81,8 @@ impl Coordinator {
             let took = |number| open.times.conversation(number);
             self.figures.add_conversations(&members, self.specs.rules(), step, took);
         }
-        let summary = &decided.assembled().summary;
-        self.figures.count_group(summary, own);
-        let end = match (decided.is_dead(), &summary.empty) {
+        self.figures.count_group(decided.assembled(), own);
+        let end = match (decided.is_dead(), &decided.assembled().summary.empty) {
             (true, _) => GroupEnd::Dead,
             (false, Some(_)) => GroupEnd::Empty,
             (false, None) => GroupEnd::Closed,

@@ -70,13 +70,13 @@ impl Coordinator {
         }
     }
 
-    /// Stops a run in which a program never answers, or in which all groups are empty: a key is
-    /// wrong, a program dies, or a filter takes everything. No order reaches a run of one process,
-    /// so it ends with 75.
+    /// Stops a run in which a program never answers, or an agent has nothing to learn: a key is
+    /// wrong, a program dies, a filter takes everything, or all rewards are equal. No order reaches
+    /// a run of one process, so it ends with 75.
     fn stop_if_nothing_is_learned(&mut self) {
         let broken = self.specs.take_broken();
         let is_broken = broken.is_some();
-        let stall = || self.figures.take_stall(self.env.config.run.empty_groups);
+        let stall = || self.figures.stalls().take(|agent| self.peers.learning(agent));
         let Some(why) = broken.or_else(stall) else { return };
         let step = self.lead_step();
         self.figures
@@ -84,14 +84,16 @@ impl Coordinator {
         let advice = if is_broken {
             "correct it, and try it with `dyad workflow test CONFIG`"
         } else {
-            "correct the cause; run.empty_groups sets the limit (8 are enough over two minutes), 0 is none"
+            "correct the cause; run.empty_groups sets the limit, 0 is none (8 without samples are enough over two \
+             minutes, and equal rewards need more than 20 batches)"
         };
-        tracing::error!(why, "the run stops, because nothing can be learned: {advice}");
         if self.env.alone {
+            tracing::error!(why, "the run stops, because nothing can be learned: {advice}");
             let message = format!("nothing can be learned: {why}");
             let hint = Some(format!("{advice}; `--resume` goes on"));
             return self.end(Err(Unavailable { message, hint }.into()));
         }
+        tracing::error!(why, "the run pauses, because nothing can be learned: {advice}; then `dyad resume`");
         self.lifecycle.stall(why);
         self.enter(RunPhase::Paused);
     }
@@ -110,7 +112,7 @@ impl Coordinator {
             phase_word(state.phase)
         );
         if state.phase == RunPhase::Running {
-            self.figures.forget_empty();
+            self.figures.stalls().forget(|agent| self.peers.learning(agent));
             // The user may have corrected it meanwhile.
             drop(self.specs.take_broken());
         }

@@ -4,15 +4,13 @@
 //! digest of all fields.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use broker::AgentName;
-use broker::codec;
 use broker::ids::{Digest, GroupId};
 use broker::protocol::bundle::Bundle;
+use broker::{AgentName, atomic_file, codec};
 use rollout::group::split;
 
 use super::decided::Decided;
@@ -42,7 +40,7 @@ pub async fn write_round(env: &Env, round: &[Decided]) {
     let bytes: bytes::Bytes = bytes.into();
     loop {
         let (path, bytes) = (path(env), bytes.clone());
-        match log_scope::spawn_blocking(move || write(&path, &bytes)).await {
+        match log_scope::spawn_blocking(move || atomic_file::replace(&path, &bytes)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => tracing::error!(%error, "the round's journal cannot be written; trying again"),
             Err(error) => tracing::error!(%error, "the round's journal was not written; trying again"),
@@ -70,15 +68,6 @@ pub async fn resend(env: &Env) -> anyhow::Result<BTreeSet<GroupId>> {
 fn put(bytes: &mut Vec<u8>, field: &[u8]) {
     bytes.extend_from_slice(&(field.len() as u64).to_le_bytes());
     bytes.extend_from_slice(field);
-}
-
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let aside = path.with_extension("new");
-    let mut file = File::create(&aside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&aside, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 fn read(bytes: &[u8]) -> anyhow::Result<Vec<(AgentName, Bundle)>> {

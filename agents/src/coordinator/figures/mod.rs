@@ -2,6 +2,7 @@
 
 pub(crate) mod conversation_stats;
 pub(crate) mod observed;
+mod stalls;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,11 +10,12 @@ use std::time::Duration;
 
 use broker::RoleName;
 use broker::protocol::failure::FailureCode;
-use rollout::group::{GroupSummary, MemberEnd, Rules};
+use rollout::group::{Assembled, MemberEnd, Rules};
 use tokio::time::Instant;
 
 use self::conversation_stats::ConversationStats;
 use self::observed::ObservedPlay;
+use self::stalls::Stalls;
 use super::env::Env;
 use crate::run_folder::logs::{CONVERSATION, Transcript, Transcripts};
 use crate::run_folder::metrics::{Metrics, MetricsWriter};
@@ -38,35 +40,6 @@ struct Failures {
     over: u64,
 }
 
-/// Groups of the run's own tasks in succession that were empty.
-#[derive(Debug, Default)]
-struct EmptyGroups {
-    groups: u64,
-    /// The end of the first one.
-    since: Option<Instant>,
-    /// The reason why the newest one was empty.
-    why: String,
-}
-
-/// Fewer empty groups are too many if they took this long: a judge that does not answer, or a
-/// program that dies, makes each of them slow.
-const SLOW: (u64, Duration) = (8, Duration::from_secs(120));
-
-impl EmptyGroups {
-    fn add(&mut self, why: String) {
-        self.groups += 1;
-        self.since.get_or_insert_with(Instant::now);
-        self.why = why;
-    }
-
-    /// Returns true after `most` groups, or after [`SLOW`] ones; never if `most` is 0.
-    fn are_too_many(&self, most: u64) -> bool {
-        let (few, long) = SLOW;
-        let slow = self.groups >= few && self.since.is_some_and(|since| since.elapsed() >= long);
-        most > 0 && (self.groups >= most || slow)
-    }
-}
-
 /// Counters, statistics of conversations, and the writers of metrics and transcripts.
 pub(crate) struct Figures {
     counters: Counters,
@@ -74,9 +47,12 @@ pub(crate) struct Figures {
     failed: BTreeMap<&'static str, u64>,
     /// Failed generations by role and the code of their reason.
     failures: BTreeMap<(RoleName, &'static str), Failures>,
-    empty: EmptyGroups,
+    stalls: Stalls,
     conversations: ConversationStats,
     metrics: MetricsWriter,
+    /// Lines that are rare: between a line of totals each second a reader would not find them from
+    /// the end.
+    rare: MetricsWriter,
     transcripts: Transcripts,
     started: Instant,
     observed: ObservedPlay,
@@ -86,13 +62,15 @@ impl Figures {
     /// `process` names this coordinator's files in the run folder.
     pub(crate) fn open(env: &Env, process: &str) -> io::Result<Self> {
         let events = env.folder.tensorboard(process);
+        let metrics = MetricsWriter::open(&env.folder.metrics(process), Some(&events))?;
         Ok(Self {
             counters: Counters::default(),
             failed: BTreeMap::new(),
             failures: BTreeMap::new(),
-            empty: EmptyGroups::default(),
+            stalls: Stalls::new(env),
             conversations: ConversationStats::new(&env.config, env.workflow.as_ref()),
-            metrics: MetricsWriter::open(&env.folder.metrics(process), Some(&events))?,
+            rare: metrics.to_file(&env.folder.metrics(&format!("{process}.evals")))?,
+            metrics,
             transcripts: Transcripts::open(&env.folder.transcripts(process))?,
             started: Instant::now(),
             observed: ObservedPlay::new(&env.observer, &env.config),
@@ -139,7 +117,8 @@ impl Figures {
     }
 
     /// Counts a decided group; `own`: its task is of the run's own source.
-    pub(crate) fn count_group(&mut self, summary: &GroupSummary, own: bool) {
+    pub(crate) fn count_group(&mut self, assembled: &Assembled, own: bool) {
+        let summary = &assembled.summary;
         self.observed.conversations(summary);
         self.counters.groups += 1;
         self.counters.conversations += summary.conversations as u64;
@@ -149,36 +128,14 @@ impl Figures {
         if let Some(reason) = &summary.empty {
             tracing::warn!(reason, "a group closes empty");
         }
-        match &summary.empty {
-            _ if !own => {}
-            None => self.empty = EmptyGroups::default(),
-            Some(reason) => {
-                let causes = summary
-                    .failed
-                    .iter()
-                    .filter(|(why, _)| why.code != FailureCode::Abandoned);
-                let why = causes.max_by_key(|(_, count)| **count);
-                self.empty
-                    .add(why.map_or_else(|| reason.clone(), |(why, _)| why.to_string()));
-            }
+        if own {
+            self.stalls.count(assembled);
         }
     }
 
-    /// Counts empty groups from 0 again: the run goes on after a pause.
-    pub(crate) fn forget_empty(&mut self) {
-        self.empty = EmptyGroups::default();
-    }
-
-    /// Returns why nothing can be learned once too many groups in succession were empty
-    /// ([`EmptyGroups::are_too_many`]), and counts from 0 again.
-    pub(crate) fn take_stall(&mut self, most: u64) -> Option<String> {
-        if !self.empty.are_too_many(most) {
-            return None;
-        }
-        let EmptyGroups { groups, why, .. } = std::mem::take(&mut self.empty);
-        Some(format!(
-            "{groups} groups in succession gave no sample; the newest because: {why}"
-        ))
+    /// What there was to learn from the groups so far.
+    pub(crate) fn stalls(&mut self) -> &mut Stalls {
+        &mut self.stalls
     }
 
     /// Adds a group's conversations to their statistics, and writes a line once a batch is
@@ -203,8 +160,9 @@ impl Figures {
         self.metrics.write(self.totals(step));
     }
 
+    /// Writes the line of an evaluation, or why the run stopped.
     pub(crate) fn write(&self, line: Metrics) {
-        self.metrics.write(line);
+        self.rare.write(line);
     }
 
     /// Writes a conversation's transcript, and a line of it into the log.
@@ -222,6 +180,7 @@ impl Figures {
     pub(crate) fn flush(&self) {
         self.transcripts.flush();
         self.metrics.flush();
+        self.rare.flush();
     }
 
     fn totals(&self, step: u64) -> Metrics {
@@ -275,25 +234,10 @@ fn log_conversation(transcript: &Transcript) {
 #[cfg(test)]
 mod tests {
     use broker::protocol::failure::Failure;
+    use rollout::group::GroupSummary;
 
     use super::*;
     use crate::coordinator::actor::bench::Bench;
-
-    #[tokio::test(start_paused = true)]
-    async fn few_slow_empty_groups_are_too_many() {
-        let mut empty = EmptyGroups::default();
-        let (few, long) = SLOW;
-        for _ in 0..few {
-            empty.add("the judge does not answer".into());
-        }
-        assert!(!empty.are_too_many(64), "they were quick");
-        tokio::time::advance(long).await;
-        assert!(empty.are_too_many(64) && !empty.are_too_many(0));
-        let mut fewer = EmptyGroups::default();
-        fewer.add("once".into());
-        tokio::time::advance(long).await;
-        assert!(!fewer.are_too_many(64));
-    }
 
     #[tokio::test]
     async fn failures_are_counted_by_role_and_reason() {
@@ -312,30 +256,22 @@ mod tests {
         assert_eq!(line.get("tokens"), Some(&5.into()));
     }
 
+    /// Others may publish tasks from which nothing can be learned.
     #[tokio::test]
-    async fn only_own_empty_groups_in_succession_are_a_stall() {
-        let bench = Bench::new(|_| {}).await;
+    async fn published_empty_groups_are_no_stall() {
+        let bench = Bench::new(|config| config.run.empty_groups = 1).await;
         let mut figures = Figures::open(bench.env(), "coordinator-other").unwrap();
-        let empty = GroupSummary {
-            empty: Some("0 of 4 conversations are valid".into()),
-            failed: BTreeMap::from([(Failure::other("grader: 401"), 4)]),
-            ..GroupSummary::default()
+        let empty = Assembled {
+            bundles: BTreeMap::new(),
+            summary: GroupSummary {
+                empty: Some("0 of 4 conversations are valid".into()),
+                ..GroupSummary::default()
+            },
         };
-        figures.count_group(&empty, true);
-        figures.count_group(&GroupSummary::default(), true);
-        for _ in 0..2 {
-            figures.count_group(&empty, true);
-            figures.count_group(&empty, false);
-            figures.count_group(&GroupSummary::default(), false);
+        for (own, stalls) in [(false, false), (true, true)] {
+            figures.count_group(&empty, own);
+            assert_eq!(figures.stalls().take(|_| (0, 0)).is_some(), stalls);
         }
-        assert_eq!(figures.take_stall(3), None);
-        assert_eq!(figures.take_stall(0), None);
-        let why = figures.take_stall(2).unwrap();
-        assert!(
-            why.starts_with("2 groups in succession") && why.ends_with("grader: 401"),
-            "{why}"
-        );
-        assert_eq!(figures.take_stall(1), None, "counted from 0 again");
     }
 
     #[tokio::test]
@@ -348,7 +284,8 @@ mod tests {
             failed: BTreeMap::from([(failure.clone(), 3)]),
             ..GroupSummary::default()
         };
-        figures.count_group(&summary, true);
+        let bundles = BTreeMap::new();
+        figures.count_group(&Assembled { bundles, summary }, true);
         let counters = figures.counters();
         assert_eq!((counters.groups, counters.conversations), (1, 4));
         assert_eq!(figures.failed(failure.code.name()), 3);

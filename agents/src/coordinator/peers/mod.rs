@@ -81,6 +81,13 @@ impl Peers {
         self.agents.get(agent).map_or(0, |(beat, _)| beat.step)
     }
 
+    /// The newest step of an agent, and its groups from which it could learn nothing.
+    #[must_use]
+    pub(crate) fn learning(&self, agent: &AgentName) -> (u64, u64) {
+        let newest = self.agents.get(agent);
+        newest.map_or((0, 0), |(beat, _)| (beat.step, beat.idle_groups))
+    }
+
     /// Returns true if the agent serves and sent a heartbeat within a lease. An agent that is away
     /// still has its requests in its queue: repeating them would only make the queue longer.
     #[must_use]

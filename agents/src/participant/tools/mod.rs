@@ -25,6 +25,7 @@ use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 use super::health::{BrokenProgram, Health};
 use super::worker::{ProgramJob, Worker};
 use crate::base::log_scope;
+use crate::base::retry::Pauses;
 pub use answer::ToolAnswer;
 use answer::{ToolFault, result_of};
 use corpus::Corpus;
@@ -141,7 +142,7 @@ impl Tool {
     }
 
     async fn call(&self, question: &ToolQuestion, line: &str) -> TurnOutcome {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::between(FIRST_PAUSE, LONGEST_PAUSE);
         for left in (0..=self.config.retries).rev() {
             let reason = match self.attempt(question, line).await {
                 Ok(answer) => return TurnOutcome::Done(said(cut(answer, self.config.answer))),
@@ -155,8 +156,7 @@ impl Tool {
             let url = self.place.url();
             tracing::warn!(tool = self.name, url, reason, left, "a call of a tool failed");
             if left > 0 {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pauses.wait().await;
                 continue;
             }
             return match self.config.failure {

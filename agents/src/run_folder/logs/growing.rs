@@ -12,6 +12,8 @@ pub(crate) struct Growing {
     file: Option<(u64, u64)>,
     /// The end of the last line that was read.
     offset: u64,
+    /// The number of bytes at the file's end with which reading begins, if not with all.
+    newest: Option<u64>,
 }
 
 /// The lines that were not read yet.
@@ -23,6 +25,14 @@ pub(crate) struct NewLines<'a> {
 }
 
 impl Growing {
+    /// Begins with the lines in the last `bytes` bytes of a file. Earlier lines are never read.
+    pub(crate) fn from_newest(bytes: u64) -> Self {
+        Self {
+            newest: Some(bytes),
+            ..Self::default()
+        }
+    }
+
     /// Opens the file after the last line that was read. Returns `None` if the file was replaced or
     /// became shorter. What was read of it no longer counts: begin with a new [`Growing`].
     pub(crate) fn open(&mut self, path: &Path) -> io::Result<Option<NewLines<'_>>> {
@@ -32,12 +42,20 @@ impl Growing {
         if known != identity(&data) || data.len() < self.offset {
             return Ok(None);
         }
+        let skipped = self.newest.take().and_then(|newest| data.len().checked_sub(newest));
+        let cut = skipped.is_some_and(|bytes| bytes > 0);
+        // Where the byte before ends a line, the next one begins whole.
+        self.offset = skipped.map_or(self.offset, |bytes| bytes.saturating_sub(1));
         file.seek(SeekFrom::Start(self.offset))?;
-        Ok(Some(NewLines {
+        let mut lines = NewLines {
             file: BufReader::new(file),
             read: self,
             line: Vec::new(),
-        }))
+        };
+        if cut {
+            lines.next_line()?;
+        }
+        Ok(Some(lines))
     }
 }
 
@@ -86,6 +104,30 @@ mod tests {
         assert_eq!(new(&mut read, &path), some(&[]));
         std::fs::write(&path, "one\n\ntwo\nthree\n").unwrap();
         assert_eq!(new(&mut read, &path), some(&["two", "three"]));
+    }
+
+    #[test]
+    fn newest_lines_of_a_file_are_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, "one\ntwo\nthree\n").unwrap();
+        for (bytes, lines) in [
+            (6, some(&["three"])),
+            (7, some(&["three"])),
+            (9, some(&["three"])),
+            (10, some(&["two", "three"])),
+            (14, some(&["one", "two", "three"])),
+            (99, some(&["one", "two", "three"])),
+            (3, some(&[])),
+        ] {
+            let mut read = Growing::from_newest(bytes);
+            assert_eq!(new(&mut read, &path), lines, "{bytes}");
+            assert_eq!(new(&mut read, &path), some(&[]), "{bytes}");
+        }
+        let mut read = Growing::from_newest(3);
+        assert_eq!(new(&mut read, &path), some(&[]));
+        std::fs::write(&path, "one\ntwo\nthree\nfour\n").unwrap();
+        assert_eq!(new(&mut read, &path), some(&["four"]));
     }
 
     #[test]

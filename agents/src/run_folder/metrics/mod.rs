@@ -95,6 +95,14 @@ impl MetricsWriter {
         })
     }
 
+    /// Returns a writer of the same process to another file.
+    pub fn to_file(&self, path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            lines: Appender::open(path)?,
+            ..self.clone()
+        })
+    }
+
     /// Writes a line, with `time/elapsed_s` (seconds since the writer was opened) if it is missing.
     /// Never waits for the disk.
     pub fn write(&self, mut metrics: Metrics) {

@@ -25,7 +25,7 @@ use super::build::trainer;
 use crate::agent::Agent;
 use crate::agent::launched::Launched;
 use crate::base::fault::{LostRank, Usage, no_such_agent};
-use crate::base::log_scope;
+use crate::base::{log_scope, startup};
 use crate::policy;
 use crate::run_folder::RunFolder;
 
@@ -148,16 +148,20 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
     }
     let mut settings = settings.clone();
     settings.device = start.device(name, &settings)?;
+    let mut starting = Some(startup::begin(name));
     let mut prepared = policy::prepare(folder, name, &settings, config.run.seed).await?;
     let meeting = meeting(folder, name, &settings, start)?;
     let rank = start.rank();
+    startup::enter(name, "waiting for the other ranks");
     let (end, ended) = oneshot::channel();
     let (name, thread) = (name.clone(), format!("trainer-{name}"));
     // A thread of its own: a stop signal ends the process while it waits for orders.
     let serving = move || {
         let mut serve = move || -> anyhow::Result<()> {
             let group = join(&meeting, &name)?;
+            startup::enter(&name, "starting the trainer");
             let mut trainer = trainer(&mut prepared, Some(Box::new(group)))?;
+            drop(starting.take());
             tracing::info!(rank, "rank is serving");
             Ok(trainer.serve()?)
         };

@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::base::fault::{LostRank, leave};
 use crate::base::log_scope;
 use crate::base::signals::SUPERVISED;
+use crate::base::startup::SHOWN;
 use crate::run_folder::{RunFolder, telemetry};
 
 /// Time between two looks at the ranks' processes.
@@ -32,6 +33,8 @@ pub(super) fn command(folder: &RunFolder, name: &AgentName, rank: usize, generat
         // The pipe closes when this process ends.
         .stdin(Stdio::piped())
         .env(SUPERVISED, "1")
+        // The agent's own stage is shown.
+        .env_remove(SHOWN)
         // An interrupt from the keyboard is for the agent.
         .process_group(0);
     Ok(command)

@@ -15,6 +15,7 @@ use super::outstanding::Outstanding;
 use super::session::{News, Target};
 use super::{away, wire};
 use crate::base::log_scope;
+use crate::base::retry::Pauses;
 use crate::engine::process::crash_loop;
 use crate::engine::{EngineFailure, Finished, GenerationJob, Visit, WeightRefusal};
 
@@ -60,7 +61,7 @@ pub(crate) struct EngineDriver {
     pinned: bool,
     /// The time of the next announcement of rejected weights, and the pause after that.
     again: Option<Instant>,
-    pause: Duration,
+    pauses: Pauses,
 }
 
 impl EngineDriver {
@@ -76,7 +77,7 @@ impl EngineDriver {
             serving: None,
             pinned: false,
             again: None,
-            pause: FIRST_PAUSE,
+            pauses: Pauses::between(FIRST_PAUSE, LONGEST_PAUSE),
         }
     }
 
@@ -241,7 +242,8 @@ impl EngineDriver {
             return;
         };
         if self.newest.is_none_or(|newest| newest.version <= version) {
-            (self.again, self.pause) = (None, FIRST_PAUSE);
+            self.again = None;
+            self.pauses.reset();
         }
         self.status
             .version
@@ -261,8 +263,7 @@ impl EngineDriver {
     fn refuse(&mut self, version: WeightVersion, reason: String) {
         let (agent, url) = (&self.target.agent, &self.target.url);
         tracing::error!(%agent, url, %version, reason, "an engine process could not load new weights; they are announced again");
-        self.again = Some(Instant::now() + self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.again = Some(Instant::now() + self.pauses.next_pause());
         self.status
             .refused
             .send_replace(Some(WeightRefusal { version, reason }));

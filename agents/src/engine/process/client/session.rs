@@ -9,6 +9,7 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Response};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::base::retry::Pauses;
 use crate::engine::process::link;
 use crate::engine::process::link::{BINARY, JSON, LinkError, SESSION, Secret};
 
@@ -44,7 +45,7 @@ pub(crate) struct Target {
 impl Target {
     /// Opens sessions, one after the other, until the receiver is gone.
     pub(crate) async fn keep(self, news: UnboundedSender<News>) {
-        let (mut pause, mut said) = (FIRST_PAUSE, String::new());
+        let (mut pauses, mut said) = (Pauses::between(FIRST_PAUSE, LONGEST_PAUSE), String::new());
         while !news.is_closed() {
             let error = match self.open().await {
                 Ok((id, events)) => {
@@ -53,7 +54,8 @@ impl Target {
                     // A receiver that is gone needs no news.
                     let _ = news.send(News::Lost);
                     if began.elapsed() >= SOUND {
-                        (pause, said) = (FIRST_PAUSE, String::new());
+                        pauses.reset();
+                        said.clear();
                     }
                     error
                 }
@@ -65,8 +67,7 @@ impl Target {
                 tracing::warn!(%agent, url, reason, "an engine is away; its requests wait until it is back");
                 said = reason;
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pauses.wait().await;
         }
     }
 

@@ -23,6 +23,7 @@ use configs::{EngineKind, RunConfig};
 
 use super::link::{KEEP, Secret};
 use crate::base::fault::{Usage, no_such_agent};
+use crate::base::{log_scope, startup};
 use host::SessionHost;
 
 /// A running engine process.
@@ -58,7 +59,9 @@ pub(crate) async fn start_with(
     }
     secret.may_listen("--listen", address)?;
     let (name, seed, folder) = (agent.clone(), config.run.seed, config.run.folder.clone());
+    let starting = log_scope::agent(agent).in_scope(|| startup::begin(agent));
     let parts = tokio::task::spawn_blocking(move || model::open(&name, settings, seed, &folder)).await??;
+    drop(starting);
     let host = Data::from(SessionHost::start(agent.clone(), secret, parts)?);
     let app = move || App::new().app_data(host.clone()).configure(routes::routes);
     let server = HttpServer::new(app)

@@ -8,12 +8,13 @@ use broker::AgentName;
 use broker::ids::WeightVersion;
 use configs::{AgentConfig, ModelConfig};
 use rollout::text::TextCodec;
-use trainer::device::{self, Device};
+use trainer::device::Device;
 use trainer::engine::{Engine, EngineOptions};
 use trainer::model::{Layout, ModelShape, Weights};
 use trainer::transfer::{Form, State};
 use trainer::weights::Published;
 
+use crate::base::startup;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::process::model_match;
 use crate::policy;
@@ -46,13 +47,14 @@ pub(crate) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
         ModelConfig::Random(random) => {
             let scratch = Scratch::below(folder)?;
             let model = policy::model_name(&settings, name)?;
+            startup::enter(name, "making a random model");
             policy::make(random, &scratch.0, &model, seed, name)
                 .with_context(|| format!("making the model of agent {name}"))?;
             (scratch.0.clone(), Some(scratch))
         }
         ModelConfig::Served(model) => anyhow::bail!("the model {model:?} belongs to a server"),
     };
-    let device = device::init(settings.device.into())?;
+    let device = policy::open_device(settings.device).with_context(|| format!("serving an engine of agent {name}"))?;
     let shape = ModelShape::load(&path)?;
     if let Some(limit) = EngineOptions::from(&settings).cache {
         limit.check(&shape, settings.dtype)?;
@@ -61,6 +63,7 @@ pub(crate) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
         None => (Arc::new(Layout::of(&shape)), None),
         Some(lora) => {
             let adapter = policy::adapter(lora, &shape, 0)?;
+            startup::enter(name, "reading weights");
             let base = policy::base(&shape, &path, device, settings.dtype)?;
             (adapter.layout().clone(), Some(base))
         }

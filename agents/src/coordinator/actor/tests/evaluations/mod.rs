@@ -342,7 +342,7 @@ async fn the_cost_of_a_hold_is_reported_though_its_time_was_up() {
     bench.play(|_, made| made);
     bench.coordinator.figures.flush();
     let lines = crate::run_folder::logs::read_json_lines::<serde_json::Value>(
-        &bench.coordinator.env.folder.metrics("coordinator-us"),
+        &bench.coordinator.env.folder.metrics("coordinator-us.evals"),
     );
     let reported: Vec<f64> = lines
         .unwrap()

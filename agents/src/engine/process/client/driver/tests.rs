@@ -110,8 +110,9 @@ async fn refused_weights_are_announced_again_later_each_time() {
     driver.publish(&state(4, 1));
     let mut last = Duration::ZERO;
     for _ in 0..4 {
-        assert!(driver.pause > last);
-        last = driver.pause;
+        let pause = driver.pauses.clone().next_pause();
+        assert!(pause > last);
+        last = pause;
         driver.handle(News::Event(EngineEvent::Refused {
             version: state(4, 1).version(),
             reason: "away".into(),
@@ -119,7 +120,7 @@ async fn refused_weights_are_announced_again_later_each_time() {
         assert!(driver.again.take().is_some());
     }
     driver.reports(&state(4, 1));
-    assert_eq!((driver.again, driver.pause), (None, FIRST_PAUSE));
+    assert_eq!((driver.again, driver.pauses.next_pause()), (None, FIRST_PAUSE));
 }
 
 /// Each session of an engine process starts unpinned.
