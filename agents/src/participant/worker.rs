@@ -114,7 +114,11 @@ impl Worker {
         }
         if let Some(mut running) = self.running.take() {
             let ended = running.kill().await;
-            tracing::debug!(program = self.file, status = ended.map(tracing::field::display), "ended a program: the run is over");
+            tracing::debug!(
+                program = self.file,
+                status = ended.map(tracing::field::display),
+                "ended a program: the run is over"
+            );
         }
     }
 
@@ -158,7 +162,12 @@ impl Worker {
             return None;
         };
         let ended = running.kill().await;
-        tracing::warn!(program = self.file, reason, status = ended.map(tracing::field::display), "ended a program");
+        tracing::warn!(
+            program = self.file,
+            reason,
+            status = ended.map(tracing::field::display),
+            "ended a program"
+        );
         self.rest();
         // A child of its own may still hold the pipe.
         let last = tokio::time::timeout(LAST_LINE, running.notes).await.ok()?.ok()?;

@@ -93,7 +93,10 @@ impl Coordinator {
             let hint = Some(format!("{advice}; `--resume` goes on"));
             return self.end(Err(Unavailable { message, hint }.into()));
         }
-        tracing::error!(why, "the run pauses, because nothing can be learned: {advice}; then `dyad resume`");
+        tracing::error!(
+            why,
+            "the run pauses, because nothing can be learned: {advice}; then `dyad resume`"
+        );
         self.lifecycle.stall(why);
         self.enter(RunPhase::Paused);
     }

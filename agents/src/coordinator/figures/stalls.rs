@@ -66,25 +66,20 @@ struct Learner {
 }
 
 impl Learner {
-    /// Returns why the agent learns nothing. `step` is its step, `idle` its number of groups
-    /// without anything to learn.
+    /// Returns why the agent has no samples at `step`.
     ///
     /// A role may be reached seldom: without samples for a while, only the agent that counts the
     /// run's steps stops the run.
-    fn stall(&self, most: u64, (step, idle): (u64, u64)) -> Option<String> {
+    fn starved(&self, most: u64, step: u64) -> Option<String> {
         let EmptyGroups { groups, why, .. } = &self.empty;
-        if *groups >= most && (self.leads || !(self.has_samples || step > 0)) {
-            return Some(format!(
-                "{groups} groups in succession gave it no sample; the newest because: {why}"
-            ));
-        }
+        (*groups >= most && (self.leads || !(self.has_samples || step > 0)))
+            .then(|| format!("{groups} groups in succession gave it no sample; the newest because: {why}"))
+    }
+
+    /// Returns the agent's number of groups without anything to learn, once there are too many.
+    fn idle(&self, most: u64, idle: u64) -> Option<u64> {
         let idle = idle.saturating_sub(self.idle_before);
-        (idle >= most && idle > EQUAL_BATCHES * self.batch_groups).then(|| {
-            format!(
-                "its first {idle} groups in succession had equal rewards, or all of their samples were discarded \
-                 (`dyad conversations` shows the answers and their rewards)"
-            )
-        })
+        (idle >= most && idle > EQUAL_BATCHES * self.batch_groups).then_some(idle)
     }
 }
 
@@ -167,11 +162,21 @@ impl Stalls {
                 "{groups} groups in succession gave no sample; the newest because: {why}"
             ));
         }
-        let stalled = |(agent, learner): (&AgentName, &Learner)| {
-            let why = learner.stall(self.most, learning(agent))?;
+        let starved = |(agent, learner): (&AgentName, &Learner)| {
+            let why = learner.starved(self.most, learning(agent).0)?;
             Some(format!("agent {agent}: {why}"))
         };
-        self.learners.iter().find_map(stalled)
+        if let Some(why) = self.learners.iter().find_map(starved) {
+            return Some(why);
+        }
+        // While one agent learns, another may begin to.
+        let idle = |(agent, learner): (&AgentName, &Learner)| learner.idle(self.most, learning(agent).1);
+        let idle: Option<Vec<u64>> = self.learners.iter().map(idle).collect();
+        let least = idle?.into_iter().min()?;
+        Some(format!(
+            "the first {least} groups had equal rewards for each agent that trains, or all of their samples were \
+             discarded (`dyad conversations` shows the answers and their rewards)"
+        ))
     }
 }
 
@@ -307,22 +312,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn equal_rewards_from_the_beginning_are_a_stall_of_any_agent() {
+    async fn equal_rewards_of_all_agents_from_the_beginning_are_a_stall() {
         let mut stalls = stalls(64).await;
         let batch = stalls.learners[&name("b")].batch_groups;
         let least = (EQUAL_BATCHES * batch + 1).max(64);
         for idle in ["a", "b"] {
-            let learning = |groups: u64| move |agent: &AgentName| (1, if agent.as_str() == idle { groups } else { 0 });
-            assert_eq!(stalls.take(learning(least - 1)), None);
-            let why = stalls.take(learning(least)).unwrap();
-            assert!(
-                why.starts_with(&format!("agent {idle}: its first {least} groups")),
-                "{why}"
-            );
-            assert_eq!(stalls.take(learning(2 * least - 1)), None, "counted from 0 again");
-            assert!(stalls.take(learning(2 * least)).is_some());
-            stalls.forget(NO_STEPS);
+            let one = |agent: &AgentName| (1, if agent.as_str() == idle { 9 * least } else { 0 });
+            assert_eq!(stalls.take(one), None, "the other one learns");
         }
+        assert_eq!(stalls.take(|_| (1, least - 1)), None);
+        let why = stalls.take(|_| (1, least)).unwrap();
+        assert!(
+            why.starts_with(&format!("the first {least} groups had equal rewards")),
+            "{why}"
+        );
+        assert_eq!(stalls.take(|_| (1, 2 * least - 1)), None, "counted from 0 again");
+        assert!(stalls.take(|_| (1, 2 * least)).is_some());
+        stalls.forget(NO_STEPS);
         stalls.most = 10 * least;
         assert_eq!(stalls.take(|_| (1, 9 * least)), None, "the limit is greater");
     }
