@@ -63,11 +63,12 @@ fn with_ranks() -> Small {
         .set("agents.a.train.micro_batch_tokens", 1024)
 }
 
-/// Ranks that each hold the whole state. They meet between the passes of a batch.
+/// Two ranks of agent b, which each hold the whole state. Its prompts differ: a batch has several
+/// passes, and the ranks meet between them.
 fn with_whole_ranks() -> Small {
     small()
-        .set("agents.a.train.devices", vec!["cpu", "cpu"])
-        .set("agents.a.train.micro_batch_tokens", 256)
+        .set("agents.b.train.devices", vec!["cpu", "cpu"])
+        .set("agents.b.train.micro_batch_tokens", 4)
 }
 
 fn with_three_ranks() -> Small {

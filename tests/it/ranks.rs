@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value;
 use tests::fleet::{Fleet, RUN};
 use tests::ports::quiet_port;
-use tests::program::{Program, Running, json_lines, signal, wait_until};
+use tests::program::{Program, Running, json_folder, json_lines, signal, wait_until};
 use tests::servers::Servers;
 use tests::trace::{audit, batches, digests};
 
@@ -36,17 +37,18 @@ fn undisturbed(program: &Program, shard: &str) -> PathBuf {
 /// The processes of rank 1 of agent a's trainer, in the order of their starts.
 fn ranks(running: &Running) -> Vec<u32> {
     let lines = running.supervised().into_iter();
-    lines
-        .filter(|(label, _)| label == "a")
-        .filter_map(|(_, text)| rank_in(&text))
+    let started = lines.filter(|(label, text)| label == "a" && text.contains("started a rank of the trainer"));
+    started
+        .filter_map(|(_, text)| {
+            let number: String = text
+                .split("pid=")
+                .nth(1)?
+                .chars()
+                .take_while(char::is_ascii_digit)
+                .collect();
+            number.parse().ok()
+        })
         .collect()
-}
-
-/// The process of the rank that this line of a log says was started.
-fn rank_in(line: &str) -> Option<u32> {
-    let (_, fields) = line.split_once("started a rank of the trainer")?;
-    let number = fields.split("pid=").nth(1)?.chars();
-    number.take_while(char::is_ascii_digit).collect::<String>().parse().ok()
 }
 
 fn trained_all(run: &Path) {
@@ -328,22 +330,28 @@ fn has_marks(run: &Path) -> bool {
 #[test]
 fn lost_rank_is_no_crash_of_the_groups_in_the_engine() {
     let (program, servers) = (program(), Servers::start());
-    let path = launched(&program, &servers);
+    let text = std::fs::read_to_string(launched(&program, &servers)).unwrap();
+    let path = program.file("async.toml", &text.replace("mode = \"sync\"", "mode = \"async\""));
     let which = ["--config", &path, "--run", RUN];
     let others = [&["coordinator"][..], &["agent", "--name", "b"][..]];
     let _others = others.map(|args| program.start(&[args, &which[..]].concat()));
     // The engine is at work when the rank ends.
-    let slow = [("DYAD_FAILPOINTS", "engine.step=4*off->sleep(60000)")];
-    let mut agent = program.start_with(&[&["agent", "--name", "a"][..], &which].concat(), &slow);
-    let run = program.runs().join(RUN);
-    wait_until("the engine to work", PATIENCE, || has_marks(&run));
-    let rank = agent.log().lines().find_map(rank_in).unwrap();
-    signal("KILL", rank);
+    let held = [
+        ("DYAD_FAILPOINTS", "engine.step=3*off->hang"),
+        ("DYAD_FAILPOINTS_ONCE", program.home().to_str().unwrap()),
+    ];
+    let mut agent = program.start_with(&[&["agent", "--name", "a"][..], &which].concat(), &held);
+    let (run, is_held) = (program.runs().join(RUN), program.home().join("engine.step"));
+    wait_until("the engine to work", PATIENCE, || is_held.exists() && has_marks(&run));
+    let logs = || json_folder(&run.join("logs"));
+    let started = |line: &Value| line["message"] == "started a rank of the trainer";
+    let started = logs().into_iter().find(started).unwrap();
+    signal("KILL", u32::try_from(started["pid"].as_u64().unwrap()).unwrap());
     let ended = agent.end(PATIENCE).and_then(|status| status.code());
-    assert_eq!(ended, Some(70), "{}", agent.log());
-    let said = "agent a: rank 1 of its trainer ended with signal: 9";
-    assert!(agent.log().contains(said), "{}", agent.log());
+    assert_eq!(ended, Some(70), "{:#?}", logs());
     assert!(!has_marks(&run), "no group is to blame");
+    let said = |line: &Value| line["status"] == "signal: 9 (SIGKILL)" && line["rank"] == 1;
+    assert!(logs().iter().any(said), "{:#?}", logs());
 }
 
 #[test]
