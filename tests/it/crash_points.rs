@@ -63,6 +63,17 @@ fn with_ranks() -> Small {
         .set("agents.a.train.micro_batch_tokens", 1024)
 }
 
+/// Ranks that each hold the whole state. They meet between the passes of a batch.
+fn with_whole_ranks() -> Small {
+    small()
+        .set("agents.a.train.devices", vec!["cpu", "cpu"])
+        .set("agents.a.train.micro_batch_tokens", 256)
+}
+
+fn with_three_ranks() -> Small {
+    with_ranks().set("agents.a.train.devices", vec!["cpu", "cpu", "cpu"])
+}
+
 fn digests(run: &Path) -> [String; 2] {
     ["a", "b"].map(|agent| final_digest(run, agent))
 }
@@ -219,6 +230,56 @@ fn crash_points_of_ranks() {
         ("exchange.begun/ReduceScatter.1", "10*off->kill"),
         ("exchange.done/ReduceScatter.0", "10*off->kill"),
         ("exchange.begun/Broadcast.1", "20*off->kill"),
+        ("exchange.done/Broadcast.0", "20*off->kill"),
+    ] {
+        matrix.crash(point, terms);
+    }
+    matrix.end();
+}
+
+#[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
+fn crash_points_of_ranks_that_add_whole_gradients() {
+    let mut matrix = Matrix::new(with_whole_ranks);
+    for (point, terms) in [
+        ("exchange.begun/AllReduce.1", "4*off->kill"),
+        ("exchange.done/AllReduce.0", "4*off->kill"),
+        ("exchange.begun/Barrier.1", "4*off->kill"),
+        ("exchange.done/Barrier.0", "6*off->kill"),
+    ] {
+        matrix.crash(point, terms);
+    }
+    matrix.end();
+}
+
+/// The second checkpoint, a publication, and the end: ranks that split everything meet at a barrier
+/// only when the trainer has ended.
+#[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
+fn crash_points_of_ranks_around_a_checkpoint_and_at_the_end() {
+    let mut matrix = Matrix::new(with_ranks);
+    for (point, terms) in [
+        ("weights.published", "5*off->kill"),
+        ("checkpoint.rename", "1*off->kill"),
+        ("checkpoint.LATEST", "1*off->kill"),
+        ("checkpoint.move LATEST", "1*off->kill"),
+        ("exchange.begun/Barrier.1", "kill"),
+        ("exchange.begun/Barrier.0", "kill"),
+        ("exchange.done/Barrier.0", "kill"),
+    ] {
+        matrix.crash(point, terms);
+    }
+    matrix.end();
+}
+
+#[test]
+#[ignore = "slow: `make test-long`; its neighbours show the same promise"]
+fn crash_points_of_three_ranks() {
+    let mut matrix = Matrix::new(with_three_ranks);
+    for (point, terms) in [
+        ("exchange.begun/AllGather.2", "60*off->kill"),
+        ("exchange.done/ReduceScatter.1", "10*off->kill"),
+        ("exchange.begun/Broadcast.2", "20*off->kill"),
         ("exchange.done/Broadcast.0", "20*off->kill"),
     ] {
         matrix.crash(point, terms);

@@ -82,6 +82,7 @@ async fn start_parts(env: AgentEnv) -> anyhow::Result<Started> {
         startup::enter(&agent.name, "training recorded batches again");
         training.catch_up().await?;
     }
+    let lost_rank = agent.lost_rank.subscribe();
     let router = listen(&agent, &settings, engine.clone()).await?;
     let speech = (text, vocab);
     let observer = agent.observer.clone();
@@ -103,6 +104,7 @@ async fn start_parts(env: AgentEnv) -> anyhow::Result<Started> {
         let ended = tokio::select! {
             ended = training.run() => ended,
             error = broken::given_up(broken) => Err(error),
+            error = training::ranks::lost(lost_rank) => Err(error),
         };
         if ended.is_err() {
             // The groups in the engine did not cause this error. The router clears their crash

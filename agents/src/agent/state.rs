@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 use super::due::Due;
 use super::holds::Holds;
 use super::launched::Launched;
-use crate::base::fault::no_such_agent;
+use crate::base::fault::{LostRank, no_such_agent};
 use crate::ledger::{self, LedgerHandle};
 use crate::observe::Observer;
 use crate::run_folder::RunFolder;
@@ -90,6 +90,8 @@ pub struct Agent {
     pub(crate) due: watch::Sender<Due>,
     /// The reason why the router gave up: see [`broken`].
     pub(crate) broken: watch::Sender<Option<String>>,
+    /// The first rank of the trainer that ended before it.
+    pub(crate) lost_rank: watch::Sender<Option<LostRank>>,
     others: Mutex<BTreeMap<AgentName, Heartbeat>>,
 }
 
@@ -138,6 +140,7 @@ impl Agent {
             holds: watch::Sender::new(holds),
             due: watch::Sender::new(due),
             broken: watch::Sender::new(None),
+            lost_rank: watch::Sender::new(None),
             others: Mutex::new(BTreeMap::new()),
         }))
     }

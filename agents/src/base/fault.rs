@@ -1,6 +1,7 @@
 //! Errors that every layer may return to a command, and the end of the process.
 
 use std::io::Write;
+use std::process::ExitStatus;
 
 use broker::AgentName;
 use configs::{Problem, RunConfig};
@@ -34,6 +35,15 @@ impl Usage {
 pub struct Unavailable {
     pub message: String,
     pub hint: Option<String>,
+}
+
+/// A rank of an agent's trainer ended before the trainer. Exit code 2 if the rank's was, else 70.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("agent {agent}: rank {rank} of its trainer ended with {status}; its log says why")]
+pub struct LostRank {
+    pub agent: AgentName,
+    pub rank: usize,
+    pub status: ExitStatus,
 }
 
 /// A stop signal ended the command before its work was done. Exit code 130, as a shell reports it

@@ -13,13 +13,14 @@ use configs::ConfigError;
 use rollout::tasks::TasksError;
 use rollout::text::TextError;
 use rustix::io::Errno;
+use trainer::collective::CollectiveError;
 use trainer::device::DeviceError;
 use trainer::engine::EngineError;
 use trainer::model::ModelError;
 use trainer::train::TrainError;
 
 use super::shell_word::shell_word;
-use crate::base::fault::{Interrupted, Unavailable, Usage};
+use crate::base::fault::{Interrupted, LostRank, Unavailable, Usage};
 use crate::ledger::LedgerError;
 use crate::run_folder::FolderError;
 
@@ -132,6 +133,15 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         return Some(USAGE);
     }
     if let Some(EngineError::CacheTooSmall { .. } | EngineError::NotDeterministic(_)) = cause.downcast_ref() {
+        return Some(USAGE);
+    }
+    if let Some(LostRank { status, .. }) = cause.downcast_ref() {
+        return Some(match status.code() == Some(USAGE.into()) {
+            true => USAGE,
+            false => BUG,
+        });
+    }
+    if let Some(CollectiveError::Ways { .. }) = cause.downcast_ref() {
         return Some(USAGE);
     }
     if let Some(TrainError::Ended(_) | TrainError::Lost(_)) = cause.downcast_ref::<TrainError>() {

@@ -43,7 +43,7 @@ impl Collective for Alone {
         Ok(())
     }
 
-    fn barrier(&self) -> Result<(), CollectiveError> {
+    fn barrier(&self, _: Patience) -> Result<(), CollectiveError> {
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! in the GPU's queue. A thread of c10d watches it there, and aborts the process if a rank is lost
 //! or the timeout expires.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,17 @@ use broker::fail::point_of;
 use tch::{Device, TchError, Tensor};
 
 use super::error::{CollectiveError, Operation};
-use super::{Collective, Patience};
+use super::{Collective, Patience, gather_bytes};
 use crate::shim::group;
+use crate::shim::interface::Interface;
 
 /// The longest wait for a root that computes nothing, in timeouts of the group. The root's own
 /// watch ends it after 5/4 of a timeout without progress, and it may make progress without a
 /// message.
 const IDLE: u32 = 3;
+
+/// NCCL's variable for the network interfaces that it may use.
+const INTERFACE: &str = "NCCL_SOCKET_IFNAME";
 
 /// The store where the ranks of a group meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,24 +66,49 @@ impl C10d {
     /// Waits for the other ranks.
     ///
     /// # Errors
-    /// [`CollectiveError::Join`].
+    /// [`CollectiveError::Join`], and [`CollectiveError::Ways`] if ranks differ in
+    /// [`Meeting::gpu`].
     pub fn join(meeting: &Meeting) -> Result<Self, CollectiveError> {
-        let (rank, world_size) = (meeting.rank, meeting.world_size);
+        let (rank, world_size, timeout) = (meeting.rank, meeting.world_size, meeting.timeout);
         let begun = Instant::now();
-        let joined = join(meeting);
-        let group = joined.map_err(|reason| CollectiveError::Join {
+        let failed = |reason: String| CollectiveError::Join {
             rank,
             world_size,
             waited: begun.elapsed(),
             reason,
-        })?;
-        Ok(Self {
-            group,
+        };
+        let mut joined = Self {
+            group: join_by_host(meeting).map_err(failed)?,
             rank,
             world_size,
-            timeout: meeting.timeout,
-            gpu: meeting.gpu,
-        })
+            timeout,
+            gpu: None,
+        };
+        joined.check_ways(meeting.gpu.is_some())?;
+        if let Some(index) = meeting.gpu {
+            let gpu = group::Gpu {
+                index,
+                interface: interface(&meeting.address).map_err(failed)?,
+                rank,
+                world_size,
+                timeout,
+            };
+            joined.group.add_gpu(&gpu).map_err(failed)?;
+            joined.gpu = Some(index);
+        }
+        Ok(joined)
+    }
+
+    /// Rejects a group in which only some ranks would use NCCL.
+    fn check_ways(&self, by_nccl: bool) -> Result<(), CollectiveError> {
+        let ways = gather_bytes(self, vec![u8::from(by_nccl)])?;
+        let (nccl, host): (Vec<usize>, Vec<usize>) = (0..self.world_size).partition(|rank| ways[*rank] == [1]);
+        if nccl.is_empty() || host.is_empty() {
+            return Ok(());
+        }
+        // A rank that left at once might cut the others off from the last message.
+        let _ = self.barrier(Patience::Step);
+        Err(CollectiveError::Ways { nccl, host })
     }
 
     /// Returns true if the group takes the tensor where it is.
@@ -174,7 +203,22 @@ impl C10d {
     }
 }
 
-fn join(meeting: &Meeting) -> Result<group::Group, String> {
+/// Returns the network interface of `address`, in the syntax of `NCCL_SOCKET_IFNAME`. NCCL must not
+/// choose another, which may be public.
+fn interface(address: &str) -> Result<String, String> {
+    if std::env::var_os(INTERFACE).is_some() {
+        // The user's choice.
+        return Ok(String::new());
+    }
+    let failed = |reason: &dyn std::fmt::Display| format!("finding the network interface of {address}: {reason}");
+    let parsed: IpAddr = address.parse().map_err(|error| failed(&error))?;
+    let all = Interface::all().map_err(|error| failed(&error))?;
+    let found = Interface::of(parsed, &all).ok_or_else(|| failed(&"none has it; name one in NCCL_SOCKET_IFNAME"))?;
+    Ok(format!("={}", found.name))
+}
+
+/// Meets the other ranks, for tensors in host memory.
+fn join_by_host(meeting: &Meeting) -> Result<group::Group, String> {
     let host;
     let store = match &meeting.store {
         Store::File(file) => group::Store::File(file),
@@ -198,7 +242,6 @@ fn join(meeting: &Meeting) -> Result<group::Group, String> {
         world_size: meeting.world_size,
         start: meeting.start,
         timeout: meeting.timeout,
-        gpu: meeting.gpu,
     })
 }
 
@@ -247,7 +290,7 @@ impl Collective for C10d {
         })
     }
 
-    fn barrier(&self) -> Result<(), CollectiveError> {
-        self.run(Operation::Barrier, None, None, 0, Patience::Step)
+    fn barrier(&self, patience: Patience) -> Result<(), CollectiveError> {
+        self.run(Operation::Barrier, None, None, 0, patience)
     }
 }

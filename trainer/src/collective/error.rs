@@ -21,6 +21,12 @@ pub enum CollectiveError {
         waited: Duration,
         reason: String,
     },
+    /// The ranks would send the tensors of GPUs by different ways, and wait for each other.
+    #[error(
+        "ranks {nccl:?} send the tensors of their GPUs through NCCL, and ranks {host:?} through host memory: set \
+         DYAD_NCCL=0 on all hosts or on none, and start all ranks with the same devices"
+    )]
+    Ways { nccl: Vec<usize>, host: Vec<usize> },
     /// Another rank has ended, or its machine cannot be reached.
     #[error(
         "{operation} on rank {rank} of {world_size} failed: {reason}; another rank has ended: read its log, then \

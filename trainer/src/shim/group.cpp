@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -30,6 +29,7 @@ namespace {
 using dyad::guarded;
 
 struct Group {
+  c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Backend> host;
   // Null without a GPU.
   c10::intrusive_ptr<c10d::Backend> gpu;
@@ -123,8 +123,8 @@ c10::intrusive_ptr<c10d::Store> open_store(
 extern "C" {
 
 // Meets the other ranks at a store: in `file` if it is not null, else at `host`:`port`. The owner of
-// `listener`, a listening socket there, holds that store; the others pass -1. `new_nccl` is null
-// without a GPU. On success `*group` is owned by the caller.
+// `listener`, a listening socket there, holds that store; the others pass -1. On success `*group` is
+// owned by the caller. It takes tensors in host memory, and none on a GPU.
 int dyad_group_join(
     const char* file,
     const char* host,
@@ -136,8 +136,6 @@ int dyad_group_join(
     int world_size,
     int64_t start_ms,
     int64_t timeout_ms,
-    NewNccl* new_nccl,
-    int device,
     Group** group,
     char* error,
     size_t room) {
@@ -154,21 +152,33 @@ int dyad_group_join(
     backend->setTimeout(std::chrono::milliseconds(timeout_ms));
     auto made = std::make_unique<Group>();
     made->host = std::move(backend);
-    if (new_nccl != nullptr) {
-      // NCCL chooses an interface itself, and its connections have no password: ranks of one
-      // machine stay on it. A value of the user's stays.
-      if (std::strcmp(address, "127.0.0.1") == 0) {
-        setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-      }
-      auto nccl = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
-      c10d::Backend* gpu = nullptr;
-      char reason[512] = "";
-      if (new_nccl(nccl.get(), rank, world_size, timeout_ms, device, &gpu, reason, sizeof(reason)) != 0) {
-        throw std::runtime_error(reason);
-      }
-      made->gpu = c10::intrusive_ptr<c10d::Backend>::reclaim(gpu);
-    }
+    made->store = std::move(store);
     *group = made.release();
+  });
+}
+
+// Adds the NCCL member for tensors on GPU `device`. NCCL chooses an interface itself, and its
+// connections have no password: it stays on those that `interface` names, in NCCL's syntax. A value
+// of the user's wins. All ranks make this call, or none.
+int dyad_group_add_gpu(
+    Group* group,
+    NewNccl* new_nccl,
+    const char* interface,
+    int rank,
+    int world_size,
+    int64_t timeout_ms,
+    int device,
+    char* error,
+    size_t room) {
+  return guarded(error, room, [&] {
+    setenv("NCCL_SOCKET_IFNAME", interface, 0);
+    auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", group->store);
+    c10d::Backend* gpu = nullptr;
+    char reason[512] = "";
+    if (new_nccl(store.get(), rank, world_size, timeout_ms, device, &gpu, reason, sizeof(reason)) != 0) {
+      throw std::runtime_error(reason);
+    }
+    group->gpu = c10::intrusive_ptr<c10d::Backend>::reclaim(gpu);
   });
 }
 

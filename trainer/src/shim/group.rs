@@ -26,9 +26,18 @@ unsafe extern "C" {
         world_size: c_int,
         start_ms: i64,
         timeout_ms: i64,
-        new_nccl: *mut c_void,
-        device: c_int,
         group: *mut *mut c_void,
+        error: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn dyad_group_add_gpu(
+        group: *mut c_void,
+        new_nccl: *mut c_void,
+        interface: *const c_char,
+        rank: c_int,
+        world_size: c_int,
+        timeout_ms: i64,
+        device: c_int,
         error: *mut c_char,
         room: usize,
     ) -> c_int;
@@ -82,21 +91,29 @@ pub(crate) struct Meeting<'a> {
     pub(crate) start: Duration,
     /// The time that an operation may wait for other ranks.
     pub(crate) timeout: Duration,
-    /// The GPU of tensors that go through NCCL.
-    pub(crate) gpu: Option<usize>,
 }
 
 /// This process's member of a group.
 pub(crate) struct Group(NonNull<c_void>);
 
+/// NCCL's part of a group.
+pub(crate) struct Gpu {
+    pub(crate) index: usize,
+    /// The network interface of its connections, unless the user has named one.
+    pub(crate) interface: String,
+    pub(crate) rank: usize,
+    pub(crate) world_size: usize,
+    pub(crate) timeout: Duration,
+}
+
 // SAFETY: a c10d group may be used from any thread; `Group` is not `Sync`, so from one at a time.
 unsafe impl Send for Group {}
 
 impl Group {
-    /// Waits for the other ranks.
+    /// Waits for the other ranks. The group takes tensors in host memory.
     ///
     /// # Errors
-    /// The message of c10d, Gloo or NCCL.
+    /// The message of c10d or Gloo.
     pub(crate) fn join(meeting: Meeting<'_>) -> Result<Self, String> {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|error| error.to_string());
         let (prefix, address) = (text(meeting.prefix.as_bytes())?, text(meeting.address.as_bytes())?);
@@ -105,17 +122,12 @@ impl Group {
             Store::Server { host, port, listener } => (None, text(host.as_bytes())?, port, listener),
         };
         let file = file.as_ref().map_or(std::ptr::null(), |file| file.as_ptr());
-        let new_nccl = match meeting.gpu {
-            Some(_) => symbol(c"dyad_nccl_new").ok_or("libdyad_cuda.so is not open")?,
-            None => std::ptr::null_mut(),
-        };
         // The store closes the socket.
         let listener = listener.map_or(-1, IntoRawFd::into_raw_fd);
         let mut group: *mut c_void = std::ptr::null_mut();
         // SAFETY: the strings end with zero and outlive the call, which copies them; `file` may be
-        // null. `listener` is -1 or a socket that the call takes over. `new_nccl` is null or
-        // `dyad_nccl_new`, with the signature of `NewNccl` in group.cpp: both come from the same
-        // sources. `group` is written on success only.
+        // null. `listener` is -1 or a socket that the call takes over. `group` is written on
+        // success only.
         guarded(|error, room| unsafe {
             dyad_group_join(
                 file,
@@ -128,14 +140,37 @@ impl Group {
                 number(meeting.world_size),
                 milliseconds(meeting.start),
                 milliseconds(meeting.timeout),
-                new_nccl,
-                number(meeting.gpu.unwrap_or_default()),
                 &raw mut group,
                 error,
                 room,
             )
         })?;
         NonNull::new(group).map(Self).ok_or_else(|| "no group was made".into())
+    }
+
+    /// Makes the group take tensors on a GPU too. All ranks make this call, or none.
+    ///
+    /// # Errors
+    /// The message of c10d or NCCL, or dyad's CUDA library is not open.
+    pub(crate) fn add_gpu(&mut self, gpu: &Gpu) -> Result<(), String> {
+        let new_nccl = symbol(c"dyad_nccl_new").ok_or("libdyad_cuda.so is not open")?;
+        let interface = CString::new(gpu.interface.as_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: the group lives as long as `self`. `new_nccl` is `dyad_nccl_new`, with the
+        // signature of `NewNccl` in group.cpp: both come from the same sources. The string ends
+        // with zero and outlives the call, which copies it.
+        guarded(|error, room| unsafe {
+            dyad_group_add_gpu(
+                self.0.as_ptr(),
+                new_nccl,
+                interface.as_ptr(),
+                number(gpu.rank),
+                number(gpu.world_size),
+                milliseconds(gpu.timeout),
+                number(gpu.index),
+                error,
+                room,
+            )
+        })
     }
 
     /// Runs one operation and waits for its end. Every rank must make the same call, with dense

@@ -8,6 +8,7 @@ pub(crate) mod floats;
 pub(crate) mod fused_adamw;
 pub(crate) mod graph;
 pub(crate) mod group;
+pub(crate) mod interface;
 mod library;
 mod mapped;
 pub(crate) mod memory;

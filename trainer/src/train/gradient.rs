@@ -185,11 +185,12 @@ impl Trainable {
     ) -> Result<(), ModelError> {
         let mut outcome = Ok(());
         for pass in 0..work.passes() {
-            self.gradient.begin_pass(true);
+            self.gradient.begin_pass(pass, true);
             if outcome.is_ok()
-                && let Some(index) = work.own().get(pass)
+                && self.lost().is_none()
+                && let Some(index) = work.of_pass(pass)
             {
-                outcome = compute(self, *index);
+                outcome = compute(self, index);
             }
             self.gradient.end_pass();
             self.pulse.mark();
@@ -205,7 +206,7 @@ impl Trainable {
         reference: Option<&Decoder>,
     ) -> Result<Vec<HeadLists>, ModelError> {
         let mut lists = Vec::new();
-        self.looks(work, |index| {
+        self.looks(work, true, |index| {
             let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(index), work.batch)?;
             let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
             let values = micro.values(&self.decoder)?;
@@ -215,32 +216,41 @@ impl Trainable {
         Ok(lists)
     }
 
-    /// Returns the log-probs of the trained tokens of this rank's micro-batches.
-    pub(crate) fn logprobs(&self, work: &Work<'_>) -> Result<Vec<Vec<f32>>, ModelError> {
+    /// Returns the log-probs of the trained tokens of this rank's micro-batches, under this model
+    /// or a reference policy that each rank has whole.
+    pub(crate) fn logprobs(&self, reference: Option<&Decoder>, work: &Work<'_>) -> Result<Vec<Vec<f32>>, ModelError> {
+        let decoder = reference.unwrap_or(&self.decoder);
         let mut lists = Vec::new();
-        self.looks(work, |index| {
-            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(index), work.batch)?;
-            lists.push(micro.logprobs(&self.decoder)?);
+        self.looks(work, reference.is_none(), |index| {
+            let micro = Micro::new(decoder, &work.rows, work.rows_of(index), work.batch)?;
+            lists.push(micro.logprobs(decoder)?);
             Ok(())
         })?;
         Ok(lists)
     }
 
-    /// The same as [`Self::passes`], without gradients.
+    /// The same as [`Self::passes`], without gradients, with this model's own weights or others.
     fn looks(
         &self,
         work: &Work<'_>,
+        with_own: bool,
         mut compute: impl FnMut(usize) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let mut outcome = Ok(());
         for pass in 0..work.passes() {
-            self.gradient.begin_pass(false);
-            if outcome.is_ok()
-                && let Some(index) = work.own().get(pass)
-            {
-                outcome = compute(*index);
+            match with_own {
+                true => self.gradient.begin_pass(pass, false),
+                false => self.gradient.meet(pass),
             }
-            self.gradient.end_pass();
+            if outcome.is_ok()
+                && self.lost().is_none()
+                && let Some(index) = work.of_pass(pass)
+            {
+                outcome = compute(index);
+            }
+            if with_own {
+                self.gradient.end_pass();
+            }
             self.pulse.mark();
         }
         outcome
@@ -371,18 +381,6 @@ impl Forward {
             Self::Kept(kept) => &kept.states,
         }
     }
-}
-
-/// The log-probs of the trained tokens of this rank's micro-batches, under weights that this rank
-/// has.
-pub(crate) fn logprobs(decoder: &Decoder, work: &Work<'_>, pulse: &Pulse) -> Result<Vec<Vec<f32>>, ModelError> {
-    let mut lists = Vec::new();
-    for index in work.own() {
-        let micro = Micro::new(decoder, &work.rows, work.rows_of(*index), work.batch)?;
-        lists.push(micro.logprobs(decoder)?);
-        pulse.mark();
-    }
-    Ok(lists)
 }
 
 /// Lays out the rows of a batch, checked against the model's limits.

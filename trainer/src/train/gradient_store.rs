@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::split_pass::{SplitPass, zero};
-use crate::collective::CollectiveError;
+use crate::collective::{Collective, CollectiveError, Patience, Shared};
 use crate::model::{Leaf, ModelError};
 
 /// The gradient of the trained weights, in f32.
@@ -17,6 +17,8 @@ pub(crate) enum GradientStore {
         flat: Tensor,
         /// The buffer that begins with `flat`. The rest is zero, so that ranks get equal pieces.
         room: Tensor,
+        group: Shared,
+        lost: Mutex<Option<CollectiveError>>,
     },
     Split {
         /// This rank's pieces, `[Parts::length]`.
@@ -25,15 +27,21 @@ pub(crate) enum GradientStore {
     },
 }
 
-fn lock(pass: &Mutex<SplitPass>) -> MutexGuard<'_, SplitPass> {
-    pass.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl GradientStore {
-    pub(super) fn whole(total: i64, room: i64, device: Device) -> Result<Self, TchError> {
+    pub(super) fn whole(group: Shared, total: i64, room: i64, device: Device) -> Result<Self, TchError> {
         let room = Tensor::f_zeros([room], (Kind::Float, device))?;
         let flat = room.f_narrow(0, 0, total)?;
-        Ok(Self::Whole { flat, room })
+        let lost = Mutex::default();
+        Ok(Self::Whole {
+            flat,
+            room,
+            group,
+            lost,
+        })
     }
 
     pub(super) fn split(pass: SplitPass) -> Self {
@@ -91,10 +99,27 @@ impl GradientStore {
         Ok(())
     }
 
-    /// Begins a pass over a micro-batch, with gradients or without.
-    pub(super) fn begin_pass(&self, trains: bool) {
-        if let Self::Split { pass, .. } = self {
-            lock(pass).begin(trains);
+    /// Begins a pass over a micro-batch, with gradients or without. Ranks that split a gradient
+    /// meet in the pass, others before it.
+    pub(super) fn begin_pass(&self, index: usize, trains: bool) {
+        match self {
+            Self::Split { pass, .. } => lock(pass).begin(trains),
+            Self::Whole { .. } => self.meet(index),
+        }
+    }
+
+    /// Waits for the other ranks before each pass but the first. Without a meeting a rank would
+    /// wait for the lag of a whole batch at its end.
+    pub(super) fn meet(&self, index: usize) {
+        match self {
+            _ if index == 0 => {}
+            Self::Split { pass, .. } => lock(pass).meet(),
+            Self::Whole { group, lost, .. } => {
+                let mut lost = lock(lost);
+                if lost.is_none() {
+                    *lost = group.barrier(Patience::Step).err();
+                }
+            }
         }
     }
 
@@ -115,7 +140,7 @@ impl GradientStore {
     /// The error of a rank that was lost in a pass.
     pub(super) fn lost(&self) -> Option<CollectiveError> {
         match self {
-            Self::Whole { .. } => None,
+            Self::Whole { lost, .. } => lock(lost).clone(),
             Self::Split { pass, .. } => lock(pass).lost().cloned(),
         }
     }
@@ -132,7 +157,6 @@ mod tests {
     use super::super::model_parts::stretches;
     use super::super::ranks::Parts;
     use super::*;
-    use crate::collective::Shared;
     use crate::collective::tests::{Member, in_ranks};
     use crate::model::{Layout, ModelShape, part_of, test_shape};
 
@@ -166,7 +190,7 @@ mod tests {
         let pass = SplitPass::new(group, (&stretches, &parts, layers), None, Device::Cpu).unwrap();
         let store = GradientStore::split(pass);
         for _ in 0..2 {
-            store.begin_pass(true);
+            store.begin_pass(0, true);
             for part in [None].into_iter().chain((0..layers + 2).rev().map(Some)) {
                 for spec in layout.params() {
                     let own = part_of(&spec.name, layers) == part;

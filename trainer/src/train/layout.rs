@@ -72,7 +72,7 @@ impl Held {
             let group = ranks.group().clone();
             GradientStore::split(SplitPass::new(group, (&found, &parts, shape.layers), window, device)?)
         } else {
-            GradientStore::whole(layout.numel() as i64, parts.room(), device)?
+            GradientStore::whole(ranks.group().clone(), layout.numel() as i64, parts.room(), device)?
         };
         Ok(Self {
             layout,

@@ -4,7 +4,7 @@ use broker::codec;
 use broker::protocol::train::{ForwardWeights, Loss, LossStats, TrainBatch, TrainReply};
 
 use super::checks::{check_answers, check_loss};
-use super::gradient::{logprobs, rows_of};
+use super::gradient::rows_of;
 use super::measure::add_moment;
 use super::ranks::Fault;
 use super::reference::reference_of;
@@ -68,8 +68,8 @@ impl Trainer {
         let rows = rows_of(batch, &self.shape)?;
         let work = self.work(batch, rows);
         let lists = match weights {
-            ForwardWeights::Trained => self.model.logprobs(&work),
-            ForwardWeights::Reference => logprobs(reference_of(&self.reference)?, &work, self.model.pulse()),
+            ForwardWeights::Trained => self.model.logprobs(None, &work),
+            ForwardWeights::Reference => self.model.logprobs(Some(reference_of(&self.reference)?), &work),
         };
         let lists = self.met(lists)?;
         let decode = |bytes: &[u8]| codec::decode::<Vec<Vec<f32>>>(bytes);

@@ -2,13 +2,13 @@
 //! owners send their pieces. For a checkpoint rank 0 holds one parameter at a time. To publish or
 //! sample split weights it holds all of them, in host memory.
 
-use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::layout::Computing;
+use super::ranks::{Request, Solo};
 use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::collective::{Collective, CollectiveError, Operation, Patience};
@@ -16,8 +16,6 @@ use crate::model::{Layout, ModelError, ParamSource, ParamSpec, Weights, kind_of}
 
 /// Elements that are sent at once: 16 MiB.
 const BLOCK: i64 = 1 << 22;
-/// Rank 0's word that it needs no more pieces.
-const END: i64 = -1;
 
 /// A buffer of the state. The numbers are those of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,28 +36,28 @@ impl Buffer {
 /// Reads the state on rank 0, while the other ranks [pass their pieces](Trainer::pass_pieces).
 pub(super) struct Pieces<'a> {
     trainer: &'a Trainer,
-    lost: RefCell<Option<CollectiveError>>,
+    solo: &'a Solo<'a>,
 }
 
-impl<'a> Pieces<'a> {
-    pub(super) fn of(trainer: &'a Trainer) -> Self {
-        Self {
-            trainer,
-            lost: RefCell::new(None),
-        }
-    }
-
+impl Pieces<'_> {
     pub(super) fn stored(&self, buffer: Buffer) -> Stored<'_> {
         Stored { pieces: self, buffer }
     }
 
-    /// Tells the other ranks that no request follows.
-    pub(super) fn end(&self) -> Result<(), CollectiveError> {
-        match self.lost.take() {
-            Some(error) => Err(error),
-            None if self.trainer.parts.is_whole() => Ok(()),
-            None => self.trainer.request([END, 0, 0]),
+    /// Copies all weights, in the dtype of the computation and in host memory, if no rank has them.
+    pub(super) fn weights(&self) -> Result<Option<Weights>, ModelError> {
+        let trainer = self.trainer;
+        if matches!(trainer.computing, Computing::Whole(_)) {
+            return Ok(None);
         }
+        let kind = kind_of(trainer.options.dtype);
+        let whole = Weights::of_layout(Arc::clone(&trainer.layout), Device::Cpu, kind)?;
+        for spec in trainer.layout.params() {
+            let (start, length) = (spec.offset as i64, spec.numel as i64);
+            let values = self.values(Buffer::Masters, start..start + length)?;
+            whole.flat().f_narrow(0, start, length)?.f_copy_(&values)?;
+        }
+        Ok(Some(whole))
     }
 
     /// The elements of a stretch, in host memory.
@@ -71,19 +69,16 @@ impl<'a> Pieces<'a> {
             let own = trainer.buffer(buffer)?.f_detach()?;
             return Ok(own.f_narrow(0, range.start, length)?.f_to_device(Device::Cpu)?);
         }
-        let lost = || ModelError::shape("another rank of the trainer is lost");
-        if self.lost.borrow().is_some() {
-            return Err(lost());
-        }
         let values = Tensor::f_zeros([length], (Kind::Float, Device::Cpu))?;
         for start in range.clone().step_by(BLOCK as usize) {
             let block = start..(start + BLOCK).min(range.end);
             let target = values.f_narrow(0, start - range.start, block.end - start)?;
-            let asked = trainer.request([buffer as i64, block.start, block.end]);
-            if let Err(error) = asked.and_then(|()| trainer.exchange(buffer, &block, Some(&target))) {
-                *self.lost.borrow_mut() = Some(error);
-                return Err(lost());
-            }
+            let request = [buffer as i64, block.start, block.end];
+            let asked = self
+                .solo
+                .ask(request, || trainer.exchange(buffer, &block, Some(&target)));
+            // The end of the work reports the reason.
+            asked.map_err(|_| ModelError::shape("another rank of the trainer is lost"))?;
         }
         Ok(values)
     }
@@ -114,34 +109,26 @@ impl ParamSource for Stored<'_> {
 }
 
 impl Trainer {
-    /// Sends this rank's pieces while rank 0 asks for them, between writes to its disk.
-    pub(super) fn pass_pieces(&self) -> Result<(), Stop> {
-        if self.parts.is_whole() {
-            return Ok(());
+    /// Runs `work` on rank 0, which may read the state of all ranks. The others pass their pieces
+    /// and get `None`, even if the work failed: all ranks must then [agree](super::ranks::Ranks).
+    pub(super) fn on_first<T>(&self, work: impl FnOnce(&Pieces<'_>) -> Result<T, Stop>) -> Result<Option<T>, Stop> {
+        if !self.ranks.is_first() {
+            self.pass_pieces().map_err(Stop::Ended)?;
+            return Ok(None);
         }
-        loop {
-            let [number, start, end] = self.requested().map_err(Stop::Ended)?;
-            let Some(buffer) = Buffer::of(number) else {
-                return Ok(());
-            };
-            self.exchange(buffer, &(start..end), None).map_err(Stop::Ended)?;
-        }
+        let done = self.ranks.solo(|solo| work(&Pieces { trainer: self, solo }));
+        done.map_err(Stop::Ended)?.map(Some)
     }
 
-    fn request(&self, request: [i64; 3]) -> Result<(), CollectiveError> {
-        let group = self.ranks.group();
-        let call = |error: TchError| CollectiveError::of_call(group, Operation::Broadcast, &error);
-        let mut value = Tensor::f_from_slice(&request).map_err(call)?;
-        group.broadcast(&mut value, 0, Patience::Step)
-    }
-
-    fn requested(&self) -> Result<[i64; 3], CollectiveError> {
-        let group = self.ranks.group();
-        let call = |error: TchError| CollectiveError::of_call(group, Operation::Broadcast, &error);
-        let mut value = Tensor::f_zeros([3], (Kind::Int64, Device::Cpu)).map_err(call)?;
-        group.broadcast(&mut value, 0, Patience::Idle)?;
-        let at = |index: i64| value.f_int64_value(&[index]).map_err(call);
-        Ok([at(0)?, at(1)?, at(2)?])
+    /// Sends this rank's pieces when rank 0 asks for them, until it has done its work.
+    fn pass_pieces(&self) -> Result<(), CollectiveError> {
+        while let Some(request) = self.ranks.attend()? {
+            let [number, start, end]: Request = request;
+            if let Some(buffer) = Buffer::of(number) {
+                self.exchange(buffer, &(start..end), None)?;
+            }
+        }
+        Ok(())
     }
 
     /// Moves the pieces of a block to rank 0, which puts them into `target`.
@@ -182,45 +169,15 @@ impl Trainer {
     }
 }
 
-impl Trainer {
-    /// Copies all weights to rank 0, in the dtype of the computation and in host memory, if no rank
-    /// has them. The other ranks get `None`, and so do all if each has the weights.
-    pub(super) fn weights_on_first(&self) -> Result<Option<Weights>, Stop> {
-        if matches!(self.computing, Computing::Whole(_)) {
-            return Ok(None);
-        }
-        if !self.ranks.is_first() {
-            self.pass_pieces()?;
-            return Ok(None);
-        }
-        let pieces = Pieces::of(self);
-        let copied = || -> Result<Weights, ModelError> {
-            let whole = Weights::of_layout(Arc::clone(&self.layout), Device::Cpu, kind_of(self.options.dtype))?;
-            for spec in self.layout.params() {
-                let (start, length) = (spec.offset as i64, spec.numel as i64);
-                let values = pieces.values(Buffer::Masters, start..start + length)?;
-                whole.flat().f_narrow(0, start, length)?.f_copy_(&values)?;
-            }
-            Ok(whole)
-        };
-        let copied = copied();
-        pieces.end().map_err(Stop::Ended)?;
-        copied.map(Some).map_err(|error| Stop::Failed(error.to_string()))
-    }
-}
-
 #[cfg(test)]
 impl Trainer {
     /// Returns both moments of all weights on rank 0, and nothing on the others. All ranks call it.
     pub(super) fn whole_moments(&self) -> Option<[Tensor; 2]> {
-        if self.ranks.rank() > 0 {
-            self.pass_pieces().ok().unwrap();
-            return None;
-        }
-        let pieces = Pieces::of(self);
         let whole = 0..self.layout.numel() as i64;
-        let moments = [Buffer::First, Buffer::Second].map(|buffer| pieces.values(buffer, whole.clone()).unwrap());
-        pieces.end().unwrap();
-        Some(moments)
+        let moments = self.on_first(|pieces| {
+            let moment = |buffer| pieces.values(buffer, whole.clone()).unwrap();
+            Ok([Buffer::First, Buffer::Second].map(moment))
+        });
+        moments.ok().unwrap()
     }
 }

@@ -7,7 +7,6 @@ use broker::protocol::train::{Drawn, SampleParams, TrainReply};
 use configs::Swap;
 
 use super::error::Refusal;
-use super::layout::Computing;
 use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::engine::{Engine, EngineError, EngineOptions, Finished, GenRequest, RequestFault};
@@ -27,24 +26,24 @@ const OPTIONS: EngineOptions = EngineOptions {
 };
 
 impl Trainer {
-    /// Answers each prompt with an engine over a copy of the weights. The generations are a wave:
-    /// their bits are a function of the command and the weights.
+    /// Answers each prompt on rank 0, with an engine over a copy of the weights. The generations
+    /// are a wave: their bits are a function of the command and the weights.
     pub(super) fn sample(&mut self, prompts: &[Vec<u32>], params: &SampleParams) -> Result<TrainReply, Stop> {
         let failed = |error: EngineError| Stop::Failed(error.to_string());
         judge(&self.shape, params)?;
         let requests = requests(prompts, params);
         answerable(&self.shape, &requests)?;
-        let copied = self.weights_on_first()?;
-        let elsewhere = matches!(self.computing, Computing::Window { .. }) && copied.is_none();
-        let answers = if requests.is_empty() || elsewhere {
-            Vec::new()
-        } else {
+        let answers = self.on_first(|pieces| {
+            if requests.is_empty() {
+                return Ok(Vec::new());
+            }
+            let copied = pieces.weights().map_err(|error| failed(error.into()))?;
             // The engine is dropped with its weights and cache: training needs the memory.
-            let answers = self
-                .engine(copied.as_ref())
-                .and_then(|mut engine| engine.run_wave(requests));
-            answers.map_err(failed)?
-        };
+            let engine = self.engine(copied.as_ref());
+            engine.and_then(|mut engine| engine.run_wave(requests)).map_err(failed)
+        });
+        // The reply of another rank has no reader.
+        let answers = answers?.unwrap_or_default();
         Ok(TrainReply::Samples {
             version: self.version.filter(|_| self.published),
             answers: answers.into_iter().map(drawn).collect(),

@@ -10,7 +10,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::model_parts::{Stretch, Window};
 use super::ranks::{Cut, Parts};
-use crate::collective::{Collective, CollectiveError, Operation, Shared};
+use crate::collective::{Collective, CollectiveError, Operation, Patience, Shared};
 
 /// An act of all ranks together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,14 @@ impl SplitPass {
 
     pub(super) fn begin(&mut self, trains: bool) {
         (self.trains, self.next) = (trains, 0);
+    }
+
+    /// Waits for the other ranks, outside a pass.
+    pub(super) fn meet(&mut self) {
+        if self.lost.is_none() {
+            let met = self.group.barrier(Patience::Step);
+            self.note(met);
+        }
     }
 
     /// Gathers the weights of a layer, by its part of the trunk.

@@ -1,21 +1,17 @@
 //! Saves and restores a trainer.
 
-use std::cell::Cell;
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
 use tch::Tensor;
 
-use super::client::TrainerClient;
 use super::error::Refusal;
 use super::layout::Computing;
 use super::model_files::{self, ModelFiles};
 use super::pieces::{Buffer, Pieces};
-use super::ranks::Fault;
 use super::reference::Reference;
 use super::source::Source;
 use super::state_files::{AVERAGE, REFERENCE, StateTensors};
@@ -23,7 +19,6 @@ use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::checkpoint::state::dtype_name;
 use crate::checkpoint::{AdaptedBase, CheckpointError, CheckpointStore, TrainerState, find_marked, moments};
-use crate::collective::Patience;
 use crate::model::{ModelError, ParamSource, StoredParams, kind_of, peft};
 
 /// A verified checkpoint, open for reading.
@@ -42,18 +37,15 @@ impl Trainer {
         if self.pending > 0 {
             return Err(Refusal::PendingGradient.into());
         }
-        if !self.ranks.is_first() {
-            self.pass_pieces()?;
-            return Ok(TrainReply::Saved { digest: String::new() });
-        }
         let mut store = CheckpointStore::new(Path::new(path), self.options.keep_checkpoints);
         store = store.with_gate(self.gate.take());
-        let pieces = Pieces::of(self);
-        let saved = self.write(&pieces, &mut store, seq, meta);
-        let ended = pieces.end();
+        let saved = self.on_first(|pieces| {
+            let written = self.write(pieces, &mut store, seq, meta);
+            written.map_err(Stop::Failed)
+        });
         self.gate = store.into_gate();
-        ended.map_err(Stop::Ended)?;
-        let digest = saved.map_err(Stop::Failed)?;
+        // The reply of another rank has no reader.
+        let digest = saved?.unwrap_or_default();
         Ok(TrainReply::Saved { digest })
     }
 
@@ -92,6 +84,7 @@ impl Trainer {
     pub(super) fn load(&mut self, path: &str) -> Result<TrainReply, Stop> {
         let folder = self.find(path)?;
         let read = self.read(&folder);
+        self.ranks.meet()?;
         let read = self.ranks.agree(read)?;
         self.take_over(&read)?;
         Ok(TrainReply::Loaded { meta: read.state.meta })
@@ -99,46 +92,11 @@ impl Trainer {
 
     /// Rank 0 verifies the folder for all.
     fn find(&self, path: &str) -> Result<PathBuf, Stop> {
-        let found = self
-            .ranks
-            .is_first()
-            .then(|| find_marked(Path::new(path), &self.reading_marks()));
-        if self.ranks.is_alone()
-            && let Some(found) = found
-        {
-            return Ok(found?.folder);
-        }
-        let bytes = match &found {
-            Some(Ok(found)) => Ok(found.folder.as_os_str().as_bytes().to_vec()),
-            Some(Err(error)) => Err(error.to_string()),
-            None => Ok(Vec::new()),
-        };
-        let bytes = loop {
-            match self.ranks.of_first(bytes.clone(), Patience::Idle) {
-                // Rank 0 reads whole files for their digests, and has not finished.
-                Ok(unfinished) if unfinished.is_empty() => {}
-                found => break found,
-            }
-        };
-        match (bytes, found) {
-            (Err(Fault::Failed(_)) | Ok(_), Some(found)) => Ok(found?.folder),
-            (bytes, _) => Ok(OsString::from_vec(bytes?).into()),
-        }
-    }
-
-    /// Returns what rank 0 calls for each block that it reads: it marks the pulse, and tells
-    /// waiting ranks from time to time.
-    fn reading_marks(&self) -> impl Fn() {
-        let every = self.sign_every().filter(|_| !self.ranks.is_alone());
-        let last = Cell::new(Instant::now());
-        move || {
-            self.model.pulse().mark();
-            if every.is_some_and(|every| last.get().elapsed() >= every) {
-                last.set(Instant::now());
-                // The next exchange reports a lost rank.
-                let _ = self.ranks.of_first(Ok(Vec::new()), Patience::Idle);
-            }
-        }
+        let mark = || self.model.pulse().mark();
+        let found = self.on_first(|_| Ok(find_marked(Path::new(path), &mark)?.folder));
+        let found = self.ranks.agree(found)?.unwrap_or_default();
+        let bytes = self.ranks.of_first(Ok(found.into_os_string().into_vec()))?;
+        Ok(OsString::from_vec(bytes).into())
     }
 
     fn read(&self, folder: &Path) -> Result<Read, Stop> {
@@ -179,6 +137,7 @@ impl Trainer {
 
     fn take_over(&mut self, read: &Read) -> Result<(), Stop> {
         let taken = self.take_state(read);
+        self.ranks.meet()?;
         let reference = self.ranks.agree(taken)?;
         self.reference = if self.follows_average() {
             Some(self.copy_as_reference()?)

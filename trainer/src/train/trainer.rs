@@ -333,12 +333,7 @@ impl TrainerClient for Trainer {
     }
 
     fn sign_every(&self) -> Option<Duration> {
-        let together = self.ranks.ended().is_none();
-        self.ranks
-            .group()
-            .timeout()
-            .filter(|_| together)
-            .map(|timeout| timeout / 2)
+        self.ranks.sign_every()
     }
 
     fn sign(&mut self) {

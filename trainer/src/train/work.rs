@@ -36,9 +36,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The indices of the micro-batches that this rank computes, ascending.
-    pub(crate) fn own(&self) -> &[usize] {
-        &self.dealt[self.rank]
+    /// The index of the micro-batch that this rank computes in a pass, ascending; `None` in a pass
+    /// of other ranks only.
+    pub(crate) fn of_pass(&self, pass: usize) -> Option<usize> {
+        broker::fail::point_of("pass.begun", &self.rank);
+        self.dealt[self.rank].get(pass).copied()
     }
 
     /// The largest number of micro-batches that any rank computes.

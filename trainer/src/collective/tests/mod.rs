@@ -57,12 +57,18 @@ pub(crate) struct Started(pub(crate) Vec<Child>);
 impl Started {
     /// Starts `test`, named by its path in the crate, as each of `ranks`.
     pub(crate) fn new(test: &str, ranks: usize, folder: &Path) -> Self {
+        Self::armed(test, ranks, folder, "")
+    }
+
+    /// The same, with failpoints.
+    pub(crate) fn armed(test: &str, ranks: usize, folder: &Path, points: &str) -> Self {
         let start = |rank: usize| {
             Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", test, "--include-ignored", "--nocapture", "--test-threads=1"])
                 .env(RANK, rank.to_string())
                 .env(RANKS, ranks.to_string())
                 .env(FOLDER, folder)
+                .env("DYAD_FAILPOINTS", points)
                 .spawn()
                 .unwrap()
         };

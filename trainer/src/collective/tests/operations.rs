@@ -6,7 +6,9 @@ use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 
 use super::{Member, in_ranks};
-use crate::collective::{Alone, C10d, Collective, Meeting, Patience, Store, broadcast_bytes, gather_bytes};
+use crate::collective::{
+    Alone, C10d, Collective, CollectiveError, Meeting, Patience, Store, broadcast_bytes, gather_bytes,
+};
 use crate::device::{of_tests, open_own};
 
 const N: i64 = 1000;
@@ -54,7 +56,7 @@ fn operations(group: &C10d) {
     let mut value = values(rank, N);
     group.broadcast(&mut value, 1, Patience::Idle).unwrap();
     assert!(value.equal(&values(1, N)));
-    group.barrier().unwrap();
+    group.barrier(Patience::Step).unwrap();
 }
 
 fn messages(group: &C10d) {
@@ -122,13 +124,37 @@ fn nccl_takes_tensors_of_a_gpu() {
         group.reduce_scatter(&mut part, &there(kind)).unwrap();
         group.all_gather(&mut whole, &part).unwrap();
         group.broadcast(&mut whole, 0, Patience::Step).unwrap();
-        group.barrier().unwrap();
+        group.barrier(Patience::Step).unwrap();
         for found in [sum, part, whole] {
             assert_eq!(found.device(), Device::Cuda(gpu));
             assert!(found.equal(&there(kind)), "{kind:?}");
         }
     }
     messages(&group);
+}
+
+/// Only some hosts have DYAD_NCCL=0. The ranks differ before any of them uses a GPU.
+#[test]
+fn ranks_with_different_ways_for_tensors_refuse_each_other() {
+    const NAME: &str = "collective::tests::operations::ranks_with_different_ways_for_tensors_refuse_each_other";
+    let Some(member) = Member::here() else {
+        return in_ranks(NAME, 3);
+    };
+    let meeting = Meeting {
+        gpu: (member.rank != 1).then_some(0),
+        ..member.meeting("group", Duration::from_secs(60))
+    };
+    let error = C10d::join(&meeting).map(drop).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, CollectiveError::Ways { .. }), "{text}");
+    for part in [
+        "ranks [0, 2]",
+        "through NCCL",
+        "ranks [1] through host memory",
+        "DYAD_NCCL=0",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 /// Both ranks meet at a server that one of them is.
@@ -163,7 +189,7 @@ fn ranks_meet_at_a_server_that_listens_on_its_own_address() {
         );
     }
     operations(&group);
-    group.barrier().unwrap();
+    group.barrier(Patience::Step).unwrap();
 }
 
 #[test]

@@ -5,6 +5,9 @@
 
 mod orders;
 mod parts;
+mod solo;
+
+use std::time::Duration;
 
 use broker::codec::{self, CodecError};
 
@@ -13,6 +16,7 @@ use crate::collective::{Alone, Collective, CollectiveError, Patience, Shared, br
 
 pub(super) use orders::Order;
 pub(super) use parts::{Cut, Parts};
+pub(super) use solo::{Request, Solo};
 
 /// This trainer's place in its group.
 pub(super) struct Ranks {
@@ -83,6 +87,14 @@ impl Ranks {
         self.ended = Some(error);
     }
 
+    /// The time between two signs of life of rank 0, unless this rank is alone or the group has
+    /// ended.
+    pub(super) fn sign_every(&self) -> Option<Duration> {
+        let together = self.ended.is_none();
+        let timeout = self.group.timeout().filter(|_| together);
+        timeout.map(|timeout| timeout / 2)
+    }
+
     /// Gives each rank the parts of all ranks, in their order. If some rank has none, all ranks get
     /// the first reason.
     pub(super) fn gather<T>(
@@ -105,13 +117,18 @@ impl Ranks {
     }
 
     /// Gives rank 0's bytes, or the reason why there are none, to all ranks.
-    pub(super) fn of_first(&self, mine: Result<Vec<u8>, String>, patience: Patience) -> Result<Vec<u8>, Fault> {
+    pub(super) fn of_first(&self, mine: Result<Vec<u8>, String>) -> Result<Vec<u8>, Fault> {
         if self.is_alone() {
             return mine.map_err(Fault::Failed);
         }
-        let bytes = broadcast_bytes(&self.group, codec::encode(&mine), 0, patience)?;
+        let bytes = broadcast_bytes(&self.group, codec::encode(&mine), 0, Patience::Step)?;
         let first: Result<Vec<u8>, String> = codec::decode(&bytes).map_err(|error| Fault::Failed(error.to_string()))?;
         first.map_err(|reason| Fault::Failed(format!("rank 0: {reason}")))
+    }
+
+    /// Waits for ranks that read files, each from a disk of another speed.
+    pub(super) fn meet(&self) -> Result<(), Stop> {
+        self.group.barrier(Patience::Idle).map_err(Stop::Ended)
     }
 
     /// Succeeds if all ranks do. A rank's own reason wins over those of others.

@@ -17,20 +17,22 @@ use std::time::Duration;
 use anyhow::Context;
 use broker::AgentName;
 use configs::{AgentConfig, DeviceName, RunConfig, Shard};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use trainer::collective::{C10d, Collective, Meeting, Store};
 use trainer::device;
 
 use super::build::trainer;
 use crate::agent::Agent;
 use crate::agent::launched::Launched;
-use crate::base::fault::{Usage, no_such_agent};
+use crate::base::fault::{LostRank, Usage, no_such_agent};
 use crate::base::log_scope;
 use crate::policy;
 use crate::run_folder::RunFolder;
 
 /// The time in which all ranks must have checked their files.
 const START: Duration = Duration::from_secs(600);
+/// The same for ranks that a launcher starts together: rank 0 comes when its engines are up.
+const LAUNCHED: Duration = Duration::from_secs(3600);
 /// The patience between ranks if `engine.stuck_after` is off.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Gloo's connections have no password: they stay on this machine.
@@ -54,6 +56,14 @@ impl Start {
         match self {
             Self::Child { rank, .. } => *rank,
             Self::Launched(launched) => launched.rank,
+        }
+    }
+
+    /// The time in which all ranks must have come.
+    fn patience(&self) -> Duration {
+        match self {
+            Self::Child { .. } => START,
+            Self::Launched(_) => LAUNCHED,
         }
     }
 
@@ -93,11 +103,22 @@ pub(super) async fn start(agent: &Agent, settings: &AgentConfig) -> anyhow::Resu
         forget(&agent.folder.ranks(), &agent.name).context("removing the meeting places of earlier ranks")?;
         let command = |rank| processes::command(&agent.folder, &agent.name, rank, generation);
         let commands: io::Result<Vec<Command>> = (1..ranks).map(command).collect();
-        processes::keep(&agent.name, commands?).context("starting the ranks of the trainer")?;
+        processes::keep(agent, commands?).context("starting the ranks of the trainer")?;
     }
     let meeting = meeting(&agent.folder, &agent.name, settings, &start)?;
-    let group = log_scope::spawn_blocking(move || C10d::join(&meeting)).await??;
+    let name = agent.name.clone();
+    let group = log_scope::spawn_blocking(move || join(&meeting, &name)).await??;
     Ok(Some(Box::new(group)))
+}
+
+/// Waits for the other ranks.
+fn join(meeting: &Meeting, name: &AgentName) -> anyhow::Result<C10d> {
+    let waits_for = match meeting.rank {
+        0 => format!("{} more ranks of agent {name}'s trainer", meeting.world_size - 1),
+        _ => format!("rank 0 of agent {name}'s trainer, which comes when its engines have started"),
+    };
+    tracing::info!(rank = meeting.rank, at_most = ?meeting.start, "waiting for {waits_for}");
+    C10d::join(meeting).with_context(|| format!("waiting for {waits_for}"))
 }
 
 /// Rejects a split of the state when there are no ranks to split it among.
@@ -131,10 +152,11 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
     let meeting = meeting(folder, name, &settings, start)?;
     let rank = start.rank();
     let (end, ended) = oneshot::channel();
+    let (name, thread) = (name.clone(), format!("trainer-{name}"));
     // A thread of its own: a stop signal ends the process while it waits for orders.
     let serving = move || {
         let mut serve = move || -> anyhow::Result<()> {
-            let group = C10d::join(&meeting)?;
+            let group = join(&meeting, &name)?;
             let mut trainer = trainer(&mut prepared, Some(Box::new(group)))?;
             tracing::info!(rank, "rank is serving");
             Ok(trainer.serve()?)
@@ -143,9 +165,19 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
         let _ = end.send(serve());
     };
     std::thread::Builder::new()
-        .name(format!("trainer-{name}"))
+        .name(thread)
         .spawn(log_scope::inherit(serving))?;
     ended.await.context("the trainer's thread panicked")?
+}
+
+/// Waits until a rank of the trainer is lost; waits for ever if none is. The agent then ends in
+/// order: the groups in its engine did not cause the loss.
+pub(crate) async fn lost(mut ranks: watch::Receiver<Option<LostRank>>) -> anyhow::Error {
+    let lost = ranks.wait_for(Option::is_some).await.ok().and_then(|lost| lost.clone());
+    match lost {
+        Some(lost) => lost.into(),
+        None => std::future::pending().await,
+    }
 }
 
 /// The place where the ranks meet. Call it when the device of `settings` is set up.
@@ -174,7 +206,7 @@ fn meeting(folder: &RunFolder, name: &AgentName, settings: &AgentConfig, start: 
         address,
         rank: start.rank(),
         world_size,
-        start: START,
+        start: start.patience(),
         // A little less: the error then names the operation before the watch ends the process.
         timeout: if stuck_after.is_zero() {
             PATIENCE
@@ -214,4 +246,55 @@ fn forget(folder: &Path, name: &AgentName) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rank_that_waits_in_vain_says_for_what() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = AgentName::new("a").unwrap();
+        for (rank, waits_for) in [
+            (0, "2 more ranks of agent a's trainer"),
+            (
+                2,
+                "rank 0 of agent a's trainer, which comes when its engines have started",
+            ),
+        ] {
+            let meeting = Meeting {
+                store: Store::File(folder.path().join(rank.to_string())),
+                name: "alone".into(),
+                address: ADDRESS.into(),
+                rank,
+                world_size: 3,
+                start: Duration::from_secs(1),
+                timeout: Duration::from_secs(1),
+                gpu: None,
+            };
+            let error = join(&meeting, &name).map(drop).unwrap_err();
+            let text = format!("{error:#}");
+            assert!(text.contains(&format!("waiting for {waits_for}")), "{text}");
+            assert!(text.contains("of 3 did not meet the others within"), "{text}");
+        }
+    }
+
+    #[test]
+    fn launched_ranks_wait_for_an_hour() {
+        let child = Start::Child {
+            rank: 1,
+            generation: "x".into(),
+        };
+        let launched = Start::Launched(Launched {
+            rank: 1,
+            world_size: 2,
+            local_rank: 1,
+            master: ([127, 0, 0, 1], 29500).into(),
+            serves: false,
+            restart: 0,
+        });
+        assert_eq!(child.patience(), Duration::from_secs(600));
+        assert_eq!(launched.patience(), Duration::from_secs(3600), "engines come first");
+    }
 }

@@ -4,8 +4,8 @@ use broker::protocol::train::TrainCommand;
 use tch::{Device, Kind, Tensor};
 
 use super::*;
-use crate::collective::Collective;
 use crate::collective::tests::{megabytes, peak_of, reset_peak};
+use crate::collective::{Collective, Patience};
 use crate::model::{ModelShape, StoredParams};
 use crate::train::TrainerClient;
 
@@ -39,7 +39,7 @@ fn whole_weights_are_gone_before_the_gradient_is_there() {
     assert!((100..160).contains(&more), "{more} MB");
     drop(trainer);
     // Waits for the other rank: one that ends at once would be lost before the other meets it.
-    member.join("end", TIMEOUT).barrier().unwrap();
+    member.join("end", TIMEOUT).barrier(Patience::Step).unwrap();
 }
 
 /// The model has 59 MB. Its largest tensor, 4 MB, is in memory while its values are checked.

@@ -1,6 +1,7 @@
 //! One trainer of several ranks, each a process of its own.
 
 mod checkpoints;
+mod held;
 mod kills;
 mod memory;
 mod moved;

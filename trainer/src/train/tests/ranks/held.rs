@@ -1,0 +1,149 @@
+//! A rank works for longer than the others wait in silence, and the group lives.
+
+use std::process::Command;
+
+use broker::ids::WeightVersion;
+use broker::protocol::train::ForwardWeights;
+
+use super::checkpoints::{load, save};
+use super::*;
+use crate::collective::tests::Started;
+use crate::train::tests::{POLICY, TrainCommand, batch, train};
+use crate::train::{TrainError, TrainerClient};
+use crate::weights::{SinkError, WeightSink};
+
+const SHORT: Duration = Duration::from_millis(1500);
+/// Longer than three timeouts.
+const HELD: Duration = Duration::from_secs(5);
+
+/// An engine that takes long for new weights, or for ever.
+enum Engine {
+    Slow,
+    Stopped,
+}
+
+impl WeightSink for Engine {
+    fn publish(&mut self, _: &Weights, _: WeightVersion) -> Result<(), SinkError> {
+        match self {
+            Self::Slow => std::thread::sleep(HELD),
+            Self::Stopped => {
+                let id = std::process::id().to_string();
+                assert!(Command::new("kill").args(["-STOP", &id]).status().unwrap().success());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rank(member: &Member, options: TrainerOptions) -> Trainer {
+    let group = Box::new(member.join("group", SHORT));
+    let (base, weights) = weights(Trains::Whole, Dtype::F32);
+    Trainer::in_group(group, shape(false), base, weights, options).unwrap()
+}
+
+fn publish(trainer: &mut Trainer, seq: u64) {
+    let version = WeightVersion { lineage: 1, step: 1 };
+    trainer.execute(TrainCommand::Publish { seq, version }).unwrap();
+}
+
+/// Holds rank 0 in a publication and in a save. Later commands prove that the group lives.
+fn held(test: &str, options: TrainerOptions) {
+    let Some(member) = Member::here() else {
+        return in_ranks(test, 2);
+    };
+    tch::set_num_threads(1);
+    let mut trainer = rank(&member, options);
+    drive(&member, &mut trainer, |trainer| {
+        train(trainer, 0);
+        trainer.add_sink(Box::new(Engine::Slow));
+        publish(trainer, 2);
+        trainer.gate = Some(Box::new(|act| {
+            if act == "rename" {
+                std::thread::sleep(HELD);
+            }
+            Ok(())
+        }));
+        let root = member.folder.join("checkpoints");
+        let saved = save(trainer, 3, &root);
+        load(trainer, 4, &root);
+        trainer.gate = None;
+        assert_eq!(save(trainer, 5, &member.folder.join("again")), saved);
+    });
+}
+
+#[test]
+fn long_save_and_publication_with_a_state_on_each_rank() {
+    held(
+        "train::tests::ranks::held::long_save_and_publication_with_a_state_on_each_rank",
+        options(false),
+    );
+}
+
+#[test]
+fn long_save_and_publication_with_a_split_state() {
+    held(
+        "train::tests::ranks::held::long_save_and_publication_with_a_split_state",
+        options(true),
+    );
+}
+
+#[test]
+fn long_save_and_publication_with_split_weights() {
+    held(
+        "train::tests::ranks::held::long_save_and_publication_with_split_weights",
+        fully(),
+    );
+}
+
+#[test]
+fn rank_0_stopped_in_a_publication_is_noticed() {
+    const NAME: &str = "train::tests::ranks::held::rank_0_stopped_in_a_publication_is_noticed";
+    let Some(member) = Member::here() else {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ranks = Started::new(NAME, 2, folder.path());
+        assert!(ranks.0[1].wait().unwrap().success());
+        assert!(ranks.0[0].try_wait().unwrap().is_none(), "rank 0 is stopped, not dead");
+        return;
+    };
+    let mut trainer = rank(&member, options(false));
+    if member.rank == 0 {
+        trainer.add_sink(Box::new(Engine::Stopped));
+        publish(&mut trainer, 0);
+    } else {
+        let error = trainer.serve().unwrap_err();
+        assert!(matches!(error, TrainError::Ended(_)), "{error}");
+    }
+}
+
+/// Rank 1 lags behind by less than the timeout in each pass, and by far more in a batch.
+#[test]
+fn slow_rank_is_not_taken_for_a_lost_one() {
+    const NAME: &str = "train::tests::ranks::held::slow_rank_is_not_taken_for_a_lost_one";
+    let Some(member) = Member::here() else {
+        let folder = tempfile::tempdir().unwrap();
+        return Started::armed(NAME, 2, folder.path(), "pass.begun/1=sleep(600)").succeed();
+    };
+    tch::set_num_threads(1);
+    let options = TrainerOptions {
+        micro_batch_tokens: 1,
+        keep_reference: true,
+        ..options(false)
+    };
+    let mut trainer = rank(&member, options);
+    drive(&member, &mut trainer, |trainer| {
+        let version = WeightVersion { lineage: 1, step: 0 };
+        trainer.execute(TrainCommand::Publish { seq: 0, version }).unwrap();
+        let (batch, loss) = (batch(0), POLICY);
+        let weights = ForwardWeights::Reference;
+        for command in [
+            TrainCommand::Forward {
+                seq: 1,
+                batch: batch.clone(),
+                weights,
+            },
+            TrainCommand::ForwardBackward { seq: 2, batch, loss },
+        ] {
+            trainer.execute(command).unwrap();
+        }
+    });
+}
