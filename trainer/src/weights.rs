@@ -15,15 +15,16 @@ use broker::ids::WeightVersion;
 use configs::Dtype;
 use tch::{Device, Kind};
 
-use crate::model::{ModelError, Weights, kind_of};
+use crate::model::{ModelError, ParamSource, Weights, kind_of};
 
 /// A destination of published weights.
 pub trait WeightSink: Send {
-    /// Copies the current weights and sends them on. Versions rise from call to call.
+    /// Copies the current weights and sends them on. Versions rise from call to call. Reads one
+    /// stretch of the weights after another: ranks may hold parts of them.
     ///
     /// # Errors
     /// [`SinkError`]. The trainer continues, and the next publish replaces the lost one.
-    fn publish(&mut self, weights: &Weights, version: WeightVersion) -> Result<(), SinkError>;
+    fn publish(&mut self, weights: &dyn ParamSource, version: WeightVersion) -> Result<(), SinkError>;
 }
 
 /// Why weights were not published.
@@ -129,7 +130,7 @@ impl MemorySink {
         Self::new(device, kind_of(dtype), deliver)
     }
 
-    fn buffer(&self, like: &Weights) -> Result<Weights, ModelError> {
+    fn buffer(&self, like: &dyn ParamSource) -> Result<Weights, ModelError> {
         let free = self.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let fresh = || Weights::of_layout(Arc::clone(like.layout()), self.device, self.kind);
         free.map_or_else(fresh, Ok)
@@ -139,7 +140,7 @@ impl MemorySink {
     ///
     /// # Errors
     /// [`SinkError::Copy`], [`SinkError::Stale`].
-    pub fn copy(&mut self, weights: &Weights, version: WeightVersion) -> Result<Published, SinkError> {
+    pub fn copy(&mut self, weights: &dyn ParamSource, version: WeightVersion) -> Result<Published, SinkError> {
         if let Some(newest) = self.newest.filter(|newest| *newest > version) {
             return Err(SinkError::Stale { version, newest });
         }
@@ -157,7 +158,7 @@ impl MemorySink {
 }
 
 impl WeightSink for MemorySink {
-    fn publish(&mut self, weights: &Weights, version: WeightVersion) -> Result<(), SinkError> {
+    fn publish(&mut self, weights: &dyn ParamSource, version: WeightVersion) -> Result<(), SinkError> {
         let published = self.copy(weights, version)?;
         if (self.deliver)(published) {
             Ok(())

@@ -9,7 +9,7 @@ use broker::protocol::turn::{EngineTimes, Finish, LogProbs, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::engine::PromptScores;
-use trainer::model::Weights;
+use trainer::model::ParamSource;
 use trainer::weights::{SinkError, WeightSink};
 
 use super::{EngineClient, Finished, GenerationJob, GenerationOutput, Visit, VisitUpdate, WeightRefusal};
@@ -100,7 +100,7 @@ impl ScriptedEngine {
 struct Versions(watch::Sender<WeightVersion>);
 
 impl WeightSink for Versions {
-    fn publish(&mut self, _: &Weights, version: WeightVersion) -> Result<(), SinkError> {
+    fn publish(&mut self, _: &dyn ParamSource, version: WeightVersion) -> Result<(), SinkError> {
         self.0.send_replace(version);
         Ok(())
     }

@@ -34,9 +34,8 @@ pub struct Memory {
     pub weights: u64,
     /// The trained weights in f32, and their moving average.
     pub masters: u64,
-    /// Host memory: the f32 weights, their average and the moments, if they are offloaded. If the
-    /// ranks split the weights, the first rank also collects the model here to publish it. Weights
-    /// between processes are here too ([`footprint`]).
+    /// Host memory: the f32 weights, their average and the moments, if they are offloaded, and
+    /// weights between processes ([`footprint`]).
     pub host: u64,
     /// The gradient.
     pub gradient: u64,
@@ -163,8 +162,7 @@ impl Memory {
             return self;
         }
         if train.is_external() {
-            // Only the published weights are counted: the memory of the program is not known.
-            self.host += own * width(agent.dtype);
+            // The memory of the program is not known.
             return self;
         }
         let (width, layout) = (width(agent.dtype), Split::of(agent, ranks));
@@ -185,9 +183,6 @@ impl Memory {
             Offload::Optimizer => pinned(agent, buffer),
             Offload::None => 0,
         };
-        if self.rank == 0 && layout.weights {
-            self.host += own * width;
-        }
         self.host += (3 + average) * offloaded;
         if offloaded == 0 {
             self.masters += (average + u64::from(layout.apart)) * buffer;

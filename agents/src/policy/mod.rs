@@ -15,7 +15,7 @@ use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::checkpoint;
 use trainer::device::{self, Device};
-use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, StoredParams, Weights, has_weights, peft};
+use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, StoredParams, Weights, has_weights, kind_of, peft};
 use trainer::transfer::Form;
 
 use crate::base::fault::Usage;
@@ -184,7 +184,7 @@ fn load(
     let own = if !here {
         FirstWeights::Elsewhere
     } else if settings.train.enabled || warmed {
-        FirstWeights::Files(StoredParams::of_model(shape, folder)?)
+        FirstWeights::Files(StoredParams::of_model(shape, folder, kind_of(Dtype::F32))?)
     } else {
         FirstWeights::Memory(Weights::load_as(shape, folder, at, dtype)?)
     };

@@ -46,7 +46,7 @@ impl Prepared {
     pub(crate) fn served(&self) -> anyhow::Result<Weights> {
         let (device, dtype) = (self.device, self.settings.dtype);
         if let FirstWeights::Files(files) = &self.own {
-            return Ok(files.copied(device, kind_of(dtype))?);
+            return Ok(Weights::copy_of(files, device, kind_of(dtype))?);
         }
         let weights = self.weights()?;
         let as_is = weights.device() == device && weights.kind() == kind_of(dtype);

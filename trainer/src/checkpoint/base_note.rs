@@ -12,7 +12,7 @@ use super::error::CheckpointError;
 use super::file_digest;
 use super::manifest::{FileEntry, Manifest};
 use super::state::{STATE, TrainerState, dtype_name};
-use crate::model::{ModelError, ModelShape, Weights, peft};
+use crate::model::{ModelError, ModelShape, ParamSource, Weights, peft};
 
 /// The record of a base next to an adapter that is kept without its `state.json`.
 pub(super) const BASE: &str = "base.json";

@@ -9,6 +9,7 @@ use blake3::Hasher;
 use broker::ids::WeightVersion;
 use configs::Dtype;
 use serde::{Deserialize, Serialize};
+use tch::Kind;
 
 use super::adapted_base::AdaptedBase;
 use super::error::CheckpointError;
@@ -130,7 +131,7 @@ impl StateDigest {
         write: impl FnOnce(&dyn ParamSource) -> Result<(), E>,
     ) -> Result<(), E> {
         let hasher = RefCell::new(param_hasher());
-        write(&Hashed::named(weights, &hasher))?;
+        write(&Hashed::named(weights, Kind::Float, &hasher))?;
         self.0.borrow_mut().update(hasher.into_inner().finalize().as_bytes());
         Ok(())
     }

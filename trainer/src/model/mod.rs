@@ -23,13 +23,15 @@ pub(crate) use cache::{
 pub use cache::{Reading, recorded_rows};
 pub use error::{ModelError, Result};
 pub use files::{Checked, SHARD_BYTES, StoredParams, check_folder, has_weights};
-pub(crate) use files::{NewFile, Tensors, model_files};
+pub(crate) use files::{NewFile, Tensors, model_files, save_model};
 pub use forward::{Decoder, Leaf, Parts, RowBatch};
 pub(crate) use forward::{LEAST_SHARED, Scored, common, is_head, part_of};
-pub(crate) use param_source::{Hashed, ParamSource, hasher as param_hasher};
+pub use param_source::ParamSource;
+pub(crate) use param_source::{Hashed, hasher as param_hasher};
 pub use shape::{
     Architecture, Biases, Layout, LoraShape, ModelShape, Module, ParamKind, ParamSpec, Rope, RopeScaling, Targets, Yarn,
 };
+pub(crate) use weights::is_finite;
 pub use weights::{Init, Weights, kind_of};
 
 #[cfg(test)]

@@ -9,13 +9,11 @@ use configs::Dtype;
 use tch::{Device, Kind, Tensor};
 
 use crate::model::error::{ModelError, Result};
-use crate::model::param_source;
+use crate::model::param_source::ParamSource;
 use crate::model::shape::{Layout, LoraShape, ModelShape, ParamKind, ParamSpec};
 use crate::rng;
 pub(super) use finite::bytes_are_finite;
-
-/// Elements that are copied to bytes at once.
-const BLOCK: usize = 1 << 22;
+pub(crate) use finite::is_finite;
 
 /// Standard deviations of random weights. Norms begin at 1, biases at 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -201,22 +199,32 @@ impl Weights {
     /// # Errors
     /// [`ModelError::Torch`] when memory is short.
     pub fn copied(&self, device: Device, kind: Kind) -> Result<Self> {
-        let flat = self.flat.f_detach()?.f_to_device_(device, kind, false, true)?;
-        Ok(Self::made(flat, Arc::clone(&self.layout)))
+        Self::copy_of(self, device, kind)
+    }
+
+    /// Copies the parameters of `source` into new storage, as `kind` on `device`.
+    ///
+    /// # Errors
+    /// [`ModelError`] when memory is short, or the parameters cannot be read.
+    pub fn copy_of(source: &dyn ParamSource, device: Device, kind: Kind) -> Result<Self> {
+        let numel = source.layout().numel() as i64;
+        let flat = Tensor::f_empty([numel], (kind, device))?;
+        source.copy(&(0..numel), &flat)?;
+        Ok(Self::made(flat, Arc::clone(source.layout())))
     }
 
     /// Copies the values of `source` into this buffer, converting device and kind.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] when the two models have different parameters.
-    pub fn copy_from(&mut self, source: &Self) -> Result<()> {
-        if !Arc::ptr_eq(&self.layout, &source.layout) && self.layout != source.layout {
+    /// [`ModelError::Shape`] when the two models have different parameters, and the errors of
+    /// [`ParamSource::copy`].
+    pub fn copy_from(&mut self, source: &dyn ParamSource) -> Result<()> {
+        if !Arc::ptr_eq(&self.layout, source.layout()) && self.layout != *source.layout() {
             return Err(ModelError::shape(
                 "weights of another model cannot be copied into this one",
             ));
         }
-        tch::no_grad(|| self.flat.f_copy_(&source.flat.f_detach()?))?;
-        Ok(())
+        source.copy(&(0..self.layout.numel() as i64), &self.flat)
     }
 
     /// The weights that the beginning of `room` holds.
@@ -227,25 +235,7 @@ impl Weights {
         Ok(Self::made(room.f_narrow(0, 0, layout.numel() as i64)?, layout))
     }
 
-    /// Copies all values to bytes in the order of the buffer, as `dtype`, little-endian. Other
-    /// memory is needed for a block of them only.
-    ///
-    /// # Errors
-    /// [`ModelError::Torch`] when they cannot be read from the device.
-    pub fn to_bytes(&self, dtype: Dtype) -> Result<Vec<u8>> {
-        let (flat, kind) = (self.flat.f_detach()?, kind_of(dtype));
-        let width = kind.elt_size_in_bytes();
-        let mut bytes = vec![0u8; self.layout.numel() * width];
-        for (block, to) in bytes.chunks_mut(BLOCK * width).enumerate() {
-            let count = to.len() / width;
-            let values = flat.f_narrow(0, (block * BLOCK) as i64, count as i64)?;
-            let values = values.f_to_device_(Device::Cpu, kind, false, false)?;
-            values.f_copy_data_u8(to, count)?;
-        }
-        Ok(bytes)
-    }
-
-    /// Reads the result of [`Self::to_bytes`], on the CPU.
+    /// Reads the [bytes](ParamSource::bytes) of all elements, on the CPU.
     ///
     /// # Errors
     /// [`ModelError::Shape`] when there are more or fewer values than `layout` has.
@@ -267,11 +257,6 @@ impl Weights {
     /// [`ModelError::Torch`] when the bytes cannot be read from the device.
     pub fn digest(&self) -> Result<blake3::Hash> {
         self.digest_as(self.kind())
-    }
-
-    /// The [`Self::digest`] of the same weights in another kind, without a copy of them all.
-    pub(crate) fn digest_as(&self, kind: Kind) -> Result<blake3::Hash> {
-        param_source::digest(self, kind)
     }
 
     /// The [`Self::digest`] of frozen weights, for example of a base under adapters. It is computed

@@ -50,11 +50,11 @@ impl Held {
         let parts = parts_of(&layout, &found, options, ranks);
         let place = place(&layout, &parts, options);
         let (weights, computing, owned) = if options.shard == Shard::Full && !parts.is_whole() {
-            let masters = Owned::masters_apart(&source, &parts, place, options)?;
+            let masters = Owned::masters_apart(source.params(), &parts, place, options)?;
             let kind = kind_of(options.dtype);
             let window = Window::new(&layout, shape.layers, &parts, (kind, device))?;
             let own = parts.zeros(kind, device)?;
-            window.fill(&source)?;
+            window.fill(source.params())?;
             own.shallow_clone().f_copy_(&masters)?;
             // Frees weights in memory before moments and gradient are allocated.
             drop(source);
@@ -160,7 +160,7 @@ fn lay_out(
         }
         Place::Device | Place::Host => {
             let room = room(kind(source.layout(), options))?;
-            let masters = Owned::masters_apart(&source, parts, place, options)?;
+            let masters = Owned::masters_apart(source.params(), parts, place, options)?;
             let weights = source.copied_into(&room)?;
             // Frees weights in memory before the moments are allocated.
             drop(source);

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::ranks::{Cut, Parts};
-use super::source::Source;
-use crate::model::{Layout, ModelError, Weights, part_of};
+use crate::model::{Layout, ModelError, ParamSource, Weights, part_of};
 
 /// A part of the model with trained parameters, which are neighbours in the flat buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,13 +28,10 @@ pub(super) fn stretches(layout: &Layout, layers: usize) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
     for spec in layout.params() {
         let part = part_of(&spec.name, layers);
-        let end = (spec.offset + spec.numel) as i64;
+        let range = spec.range();
         match stretches.last_mut() {
-            Some(last) if last.part == part => last.range.end = end,
-            _ => stretches.push(Stretch {
-                part,
-                range: spec.offset as i64..end,
-            }),
+            Some(last) if last.part == part => last.range.end = range.end,
+            _ => stretches.push(Stretch { part, range }),
         }
     }
     stretches
@@ -100,7 +96,7 @@ impl Window {
     }
 
     /// Copies the parts that are always there.
-    pub(super) fn fill(&self, source: &Source) -> Result<(), ModelError> {
+    pub(super) fn fill(&self, source: &dyn ParamSource) -> Result<(), ModelError> {
         for (stretch, room) in self.rooms().filter(|(stretch, _)| !stretch.is_layer(self.layers)) {
             let range = &stretch.range;
             source.copy(range, &room.f_narrow(0, 0, range.end - range.start)?)?;

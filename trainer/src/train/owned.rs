@@ -7,8 +7,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::ema::EmaOptions;
 use super::options::TrainerOptions;
 use super::ranks::Parts;
-use super::source::Source;
-use crate::model::{Layout, ModelError};
+use crate::model::{Layout, ModelError, ParamSource};
 use crate::optim::{self, AdamW};
 
 /// The state that this rank owns. All buffers are `[Parts::length]`.
@@ -40,7 +39,7 @@ impl Owned {
     /// Copies this rank's pieces of the weights to masters at `place`, which is not
     /// [`Place::Within`].
     pub(super) fn masters_apart(
-        source: &Source,
+        source: &dyn ParamSource,
         parts: &Parts,
         place: Place,
         options: &TrainerOptions,

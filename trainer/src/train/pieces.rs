@@ -1,6 +1,6 @@
 //! The state of all ranks, read on rank 0: rank 0 asks for a stretch of the flat buffer, and its
-//! owners send their pieces. For a checkpoint rank 0 holds one parameter at a time. To publish or
-//! sample split weights it holds all of them, in host memory.
+//! owners send their pieces. Rank 0 holds one block at a time, besides the copy that the reader
+//! makes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::ranks::{Request, Solo};
 use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::collective::{Collective, CollectiveError, Operation, Patience};
-use crate::model::{Layout, ModelError, ParamSource, ParamSpec, Weights, kind_of};
+use crate::model::{Layout, ModelError, ParamSource};
 
 /// Elements that are sent at once: 16 MiB.
 const BLOCK: i64 = 1 << 22;
@@ -24,11 +24,13 @@ pub(super) enum Buffer {
     First = 1,
     Second = 2,
     Average = 3,
+    /// The weights to compute with, in their own kind. All ranks may have all of them.
+    Computing = 4,
 }
 
 impl Buffer {
     fn of(number: i64) -> Option<Self> {
-        let all = [Self::Masters, Self::First, Self::Second, Self::Average];
+        let all = [Self::Masters, Self::First, Self::Second, Self::Average, Self::Computing];
         all.into_iter().find(|buffer| *buffer as i64 == number)
     }
 }
@@ -44,67 +46,49 @@ impl Pieces<'_> {
         Stored { pieces: self, buffer }
     }
 
-    /// Copies all weights, in the dtype of the computation and in host memory, if no rank has them.
-    pub(super) fn weights(&self) -> Result<Option<Weights>, ModelError> {
-        let trainer = self.trainer;
-        if matches!(trainer.computing, Computing::Whole(_)) {
-            return Ok(None);
-        }
-        let kind = kind_of(trainer.options.dtype);
-        let whole = Weights::of_layout(Arc::clone(&trainer.layout), Device::Cpu, kind)?;
-        for spec in trainer.layout.params() {
-            let (start, length) = (spec.offset as i64, spec.numel as i64);
-            let values = self.values(Buffer::Masters, start..start + length)?;
-            whole.flat().f_narrow(0, start, length)?.f_copy_(&values)?;
-        }
-        Ok(Some(whole))
-    }
-
-    /// The elements of a stretch, in host memory.
-    fn values(&self, buffer: Buffer, range: Range<i64>) -> Result<Tensor, ModelError> {
-        let trainer = self.trainer;
-        trainer.model.pulse().mark();
-        let length = range.end - range.start;
-        if trainer.parts.is_whole() {
+    /// Copies the elements of a stretch to all of `target`.
+    fn copy(&self, buffer: Buffer, range: &Range<i64>, target: &Tensor) -> Result<(), ModelError> {
+        let (trainer, target) = (self.trainer, target.f_detach()?);
+        let mark = || trainer.model.pulse().mark();
+        mark();
+        if trainer.has_all(buffer) {
             let own = trainer.buffer(buffer)?.f_detach()?;
-            return Ok(own.f_narrow(0, range.start, length)?.f_to_device(Device::Cpu)?);
+            let own = own.f_narrow(0, range.start, range.end - range.start)?;
+            return Ok(target.shallow_clone().f_copy_(&own)?);
         }
-        let values = Tensor::f_zeros([length], (Kind::Float, Device::Cpu))?;
         for start in range.clone().step_by(BLOCK as usize) {
             let block = start..(start + BLOCK).min(range.end);
-            let target = values.f_narrow(0, start - range.start, block.end - start)?;
+            let target = target.f_narrow(0, start - range.start, block.end - start)?;
             let request = [buffer as i64, block.start, block.end];
             let asked = self
                 .solo
                 .ask(request, || trainer.exchange(buffer, &block, Some(&target)));
             // The end of the work reports the reason.
             asked.map_err(|_| ModelError::shape("another rank of the trainer is lost"))?;
+            mark();
         }
-        Ok(values)
+        Ok(())
     }
 }
 
-/// One buffer of the state, parameter by parameter.
+/// One buffer of the state.
 pub(super) struct Stored<'a> {
     pieces: &'a Pieces<'a>,
     buffer: Buffer,
 }
 
 impl ParamSource for Stored<'_> {
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> &Arc<Layout> {
         &self.pieces.trainer.layout
     }
 
     fn kind(&self) -> Kind {
-        Kind::Float
+        let buffer = self.pieces.trainer.buffer(self.buffer);
+        buffer.map_or(Kind::Float, Tensor::kind)
     }
 
-    fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>, ModelError> {
-        let start = spec.offset as i64;
-        let values = self.pieces.values(self.buffer, start..start + spec.numel as i64)?;
-        let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
-        values.f_to_kind(kind)?.f_copy_data_u8(&mut bytes, spec.numel)?;
-        Ok(bytes)
+    fn copy(&self, range: &Range<i64>, target: &Tensor) -> Result<(), ModelError> {
+        self.pieces.copy(self.buffer, range, target)
     }
 }
 
@@ -135,14 +119,14 @@ impl Trainer {
     fn exchange(&self, buffer: Buffer, block: &Range<i64>, target: Option<&Tensor>) -> Result<(), CollectiveError> {
         let group = self.ranks.group();
         let call = |error: TchError| CollectiveError::of_call(group, Operation::Broadcast, &error);
+        let own = self.buffer(buffer).and_then(|own| own.f_detach()).map_err(call)?;
         for held in self.parts.owners(block) {
             let length = held.range.end - held.range.start;
             let mut piece = if held.rank == self.ranks.rank() {
-                let own = self.buffer(buffer).and_then(|own| own.f_detach()).map_err(call)?;
                 let own = own.f_narrow(0, held.place, length).map_err(call)?;
                 own.f_to_device(Device::Cpu).map_err(call)?
             } else {
-                Tensor::f_zeros([length], (Kind::Float, Device::Cpu)).map_err(call)?
+                Tensor::f_zeros([length], (own.kind(), Device::Cpu)).map_err(call)?
             };
             if held.rank > 0 {
                 group.broadcast(&mut piece, held.rank, Patience::Step)?;
@@ -155,6 +139,12 @@ impl Trainer {
         Ok(())
     }
 
+    /// Returns true if this rank has all elements of a buffer.
+    fn has_all(&self, buffer: Buffer) -> bool {
+        let computes_with_all = matches!(self.computing, Computing::Whole(_));
+        self.parts.is_whole() || (buffer == Buffer::Computing && computes_with_all)
+    }
+
     fn buffer(&self, buffer: Buffer) -> Result<&Tensor, TchError> {
         let (first, second) = self.owned.optimizer.moments();
         match buffer {
@@ -165,6 +155,10 @@ impl Trainer {
                 let average = self.owned.average.as_ref();
                 average.ok_or_else(|| TchError::Torch("no average is kept".into()))
             }
+            Buffer::Computing => match &self.computing {
+                Computing::Whole(all) => Ok(all),
+                Computing::Window { own, .. } => Ok(own),
+            },
         }
     }
 }
@@ -175,8 +169,11 @@ impl Trainer {
     pub(super) fn whole_moments(&self) -> Option<[Tensor; 2]> {
         let whole = 0..self.layout.numel() as i64;
         let moments = self.on_first(|pieces| {
-            let moment = |buffer| pieces.values(buffer, whole.clone()).unwrap();
-            Ok([Buffer::First, Buffer::Second].map(moment))
+            Ok([Buffer::First, Buffer::Second].map(|buffer| {
+                let values = Tensor::zeros([whole.end], (Kind::Float, Device::Cpu));
+                pieces.copy(buffer, &whole, &values).unwrap();
+                values
+            }))
         });
         moments.ok().unwrap()
     }

@@ -7,10 +7,11 @@ use broker::protocol::train::{Drawn, SampleParams, TrainReply};
 use configs::Swap;
 
 use super::error::Refusal;
+use super::pieces::Buffer;
 use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::engine::{Engine, EngineError, EngineOptions, Finished, GenRequest, RequestFault};
-use crate::model::{ModelShape, Weights};
+use crate::model::{ModelShape, ParamSource, Weights, kind_of};
 use crate::sampling::SamplingParams;
 use crate::weights::Published;
 
@@ -37,9 +38,8 @@ impl Trainer {
             if requests.is_empty() {
                 return Ok(Vec::new());
             }
-            let copied = pieces.weights().map_err(|error| failed(error.into()))?;
             // The engine is dropped with its weights and cache: training needs the memory.
-            let engine = self.engine(copied.as_ref());
+            let engine = self.engine(&pieces.stored(Buffer::Computing));
             engine.and_then(|mut engine| engine.run_wave(requests)).map_err(failed)
         });
         // The reply of another rank has no reader.
@@ -55,10 +55,9 @@ impl Trainer {
         self.published = false;
     }
 
-    /// An engine over a copy of `weights`, or of those that this rank has.
-    fn engine(&self, weights: Option<&Weights>) -> Result<Engine, EngineError> {
-        let copy = weights.unwrap_or(&self.weights);
-        let copy = copy.copied_to(self.weights.device(), self.options.dtype)?;
+    /// An engine over a copy of `weights`.
+    fn engine(&self, weights: &dyn ParamSource) -> Result<Engine, EngineError> {
+        let copy = Weights::copy_of(weights, self.weights.device(), kind_of(self.options.dtype))?;
         let weights = Published::new(copy, self.version.unwrap_or_default());
         let mut engine = match &self.base {
             Some(base) => Engine::with_base(&self.shape, base.share(), weights, OPTIONS)?,

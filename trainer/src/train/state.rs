@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::error::Refusal;
 use super::layout::Computing;
@@ -19,7 +19,7 @@ use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::checkpoint::state::dtype_name;
 use crate::checkpoint::{AdaptedBase, CheckpointError, CheckpointStore, TrainerState, find_marked, moments};
-use crate::model::{ModelError, ParamSource, StoredParams, kind_of, peft};
+use crate::model::{ModelError, ParamSource, StoredParams, Weights, kind_of, peft};
 
 /// A verified checkpoint, open for reading.
 struct Read {
@@ -156,21 +156,23 @@ impl Trainer {
     fn take_state(&mut self, read: &Read) -> Result<Option<Reference>, Stop> {
         self.weights_move();
         let (state, weights) = (&read.state, &read.weights);
-        let take = |source: &Source, own: &Tensor| self.parts.take(own, |range, part| source.copy(range, part));
+        let take =
+            |source: &dyn ParamSource, own: &Tensor| self.parts.take(own, |range, part| source.copy(range, part));
         let reference = match &read.reference {
             Some(source) => {
-                let weights = source.copied(self.weights.device(), kind_of(self.options.dtype))?;
+                let (device, kind) = (self.weights.device(), kind_of(self.options.dtype));
+                let weights = Weights::copy_of(source.params(), device, kind)?;
                 Some(self.reference_of_copy(weights)?)
             }
             None => None,
         };
         if self.owned.is_apart() {
-            take(weights, &self.owned.masters)?;
+            take(weights.params(), &self.owned.masters)?;
         }
         match &self.computing {
             Computing::Whole(room) => drop(weights.copied_into(room)?),
             Computing::Window { window, own } => {
-                window.fill(weights)?;
+                window.fill(weights.params())?;
                 let masters = self.owned.masters.f_detach().map_err(ModelError::from)?;
                 let mut own = own.f_detach().map_err(ModelError::from)?;
                 own.f_copy_(&masters).map_err(ModelError::from)?;
@@ -178,11 +180,11 @@ impl Trainer {
         }
         if let Some(average) = &self.owned.average {
             // A run that begins to average continues from the current weights.
-            take(read.average.as_ref().unwrap_or(weights), average)?;
+            take(read.average.as_ref().unwrap_or(weights).params(), average)?;
         }
         let (first, second) = self.owned.optimizer.moments();
         for (stored, own) in read.moments.iter().zip([first, second]) {
-            self.parts.take(own, |range, part| stored.copy(range, part))?;
+            take(stored, own)?;
         }
         self.owned.optimizer.set_steps(state.optimizer_steps);
         self.model.follow(&self.weights)?;
@@ -225,7 +227,7 @@ impl Trainer {
             return Ok(adapter.into());
         }
         model_files::check_shape(folder, &self.shape)?;
-        let files = StoredParams::of_model(&self.shape, folder)
+        let files = StoredParams::of_model(&self.shape, folder, Kind::Float)
             .map_err(|error| CheckpointError::content(folder, error.to_string()))?;
         let pulse = self.model.pulse().clone();
         Ok(files.on_read(move || pulse.mark()).into())

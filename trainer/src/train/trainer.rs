@@ -115,8 +115,9 @@ impl Trainer {
             let reason = "an adapter needs its base, and a whole model takes none".into();
             return Err(ModelError::Shape { reason });
         }
-        if source.kind() != Kind::Float {
-            let reason = format!("weights are trained in f32, these are {:?}", source.kind());
+        let kind = source.params().kind();
+        if kind != Kind::Float {
+            let reason = format!("weights are trained in f32, these are {kind:?}");
             return Err(ModelError::Shape { reason });
         }
         let Held {

@@ -7,7 +7,7 @@ use broker::ids::WeightVersion;
 use broker::protocol::engine::StateId;
 
 use super::{Form, Shelf, State};
-use crate::model::Weights;
+use crate::model::{ParamSource, kind_of};
 use crate::weights::{SinkError, WeightSink};
 
 /// Announces the newest state of the shelf after each publish.
@@ -49,7 +49,7 @@ impl ShelfSink {
 }
 
 impl WeightSink for ShelfSink {
-    fn publish(&mut self, weights: &Weights, version: WeightVersion) -> Result<(), SinkError> {
+    fn publish(&mut self, weights: &dyn ParamSource, version: WeightVersion) -> Result<(), SinkError> {
         if let Some(newest) = self.newest.filter(|newest| *newest > version) {
             return Err(SinkError::Stale { version, newest });
         }
@@ -59,7 +59,7 @@ impl WeightSink for ShelfSink {
             self.coding = false;
         }
         let bytes = weights
-            .to_bytes(self.form.dtype)
+            .bytes(&(0..weights.layout().numel() as i64), kind_of(self.form.dtype))
             .map_err(|source| SinkError::Copy { version, source })?;
         self.newest = Some(version);
         self.coder.send((version, bytes)).map_err(|_| closed())?;

@@ -5,15 +5,16 @@
 //! folders that no engine needs any more, except the newest of them: an engine may already be
 //! reading it.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use broker::ids::WeightVersion;
 use configs::Dtype;
-use tch::Device;
+use tch::Kind;
 
 use super::{SinkError, WeightSink};
-use crate::model::{ModelError, ModelShape, SHARD_BYTES, Weights, kind_of, peft};
+use crate::model::{Hashed, ModelError, ModelShape, ParamSource, SHARD_BYTES, kind_of, param_hasher, peft, save_model};
 
 /// A version that is complete on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct Written {
     pub folder: PathBuf,
     /// True for an adapter, false for a whole model.
     pub adapter: bool,
-    /// The digest of the published weights. A version alone does not identify them: a repaired or
+    /// The digest of the written values. A version alone does not identify them: a repaired or
     /// restored ledger may give the same version a second time.
     pub digest: blake3::Hash,
 }
@@ -74,18 +75,33 @@ impl DiskSink {
         })
     }
 
-    /// Makes sure that `folder` holds the weights, and returns their digest.
-    fn place(&mut self, weights: &Weights, version: WeightVersion, folder: &Path) -> Result<blake3::Hash, ModelError> {
-        let digest = weights.digest()?;
+    /// Makes sure that `folder` holds the weights, and returns the digest of the written values.
+    fn place(
+        &mut self,
+        weights: &dyn ParamSource,
+        version: WeightVersion,
+        folder: &Path,
+    ) -> Result<blake3::Hash, ModelError> {
+        let kind = match weights.layout().lora() {
+            Some(_) => Kind::Float,
+            None => kind_of(self.dtype),
+        };
         // On a repeat, an existing folder is complete, because it was renamed.
-        if self.last != Some((version, digest)) || !folder.exists() {
-            self.write(weights, folder)?;
-            self.last = Some((version, digest));
+        if let Some((last, digest)) = self.last
+            && last == version
+            && folder.exists()
+            && weights.digest_as(kind)? == digest
+        {
+            return Ok(digest);
         }
+        let hasher = RefCell::new(param_hasher());
+        self.write(&Hashed::named(weights, kind, &hasher), folder)?;
+        let digest = hasher.into_inner().finalize();
+        self.last = Some((version, digest));
         Ok(digest)
     }
 
-    fn write(&self, weights: &Weights, folder: &Path) -> Result<(), ModelError> {
+    fn write(&self, weights: &dyn ParamSource, folder: &Path) -> Result<(), ModelError> {
         let io = |doing| {
             move |source| ModelError::Io {
                 doing,
@@ -98,9 +114,9 @@ impl DiskSink {
             fs::remove_dir_all(left).map_err(io("clearing"))?;
         }
         if weights.layout().lora().is_some() {
-            peft::save(&aside, &weights.copied_to(Device::Cpu, Dtype::F32)?, &self.base)?;
+            peft::save(&aside, weights, &self.base)?;
         } else {
-            weights.save_as(&self.shape, &aside, kind_of(self.dtype), SHARD_BYTES)?;
+            save_model(weights, &self.shape, &aside, weights.kind(), SHARD_BYTES)?;
         }
         if folder.exists() {
             fs::rename(folder, &former).map_err(io("moving away"))?;
@@ -147,7 +163,7 @@ fn version_of(folder: &Path) -> Option<WeightVersion> {
 }
 
 impl WeightSink for DiskSink {
-    fn publish(&mut self, weights: &Weights, version: WeightVersion) -> Result<(), SinkError> {
+    fn publish(&mut self, weights: &dyn ParamSource, version: WeightVersion) -> Result<(), SinkError> {
         if let Some(newest) = self.newest.filter(|newest| *newest > version) {
             return Err(SinkError::Stale { version, newest });
         }
@@ -177,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::model::test_shape as tiny;
-    use crate::model::{Init, LoraShape, Module};
+    use crate::model::{Init, LoraShape, Module, Weights};
 
     fn version(lineage: u32, step: u64) -> WeightVersion {
         WeightVersion { lineage, step }

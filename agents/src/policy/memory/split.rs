@@ -13,7 +13,7 @@ pub(super) struct Split {
     /// True if the gradient is split too.
     gradient: bool,
     /// True if the weights to compute with are split too.
-    pub(super) weights: bool,
+    weights: bool,
     /// True if the f32 weights are not the ones that the model computes with.
     pub(super) apart: bool,
     /// True if the weights of all ranks are in f32: for an adapter, or in an f32 run.

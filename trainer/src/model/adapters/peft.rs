@@ -164,7 +164,7 @@ fn targets(file: &TensorFile, path: &Path) -> Result<Targets> {
 ///
 /// # Errors
 /// [`ModelError::Io`], [`ModelError::Shape`] when the weights are a whole model.
-pub fn save(folder: &Path, adapter: &Weights, base: &str) -> Result<()> {
+pub fn save(folder: &Path, adapter: &dyn ParamSource, base: &str) -> Result<()> {
     let files = files(adapter, base)?;
     fs::create_dir_all(folder).map_err(io("making", folder))?;
     files.iter().try_for_each(|file| file.put(folder))

@@ -19,6 +19,6 @@ pub use folder_check::{Checked, check_folder};
 pub use load::has_weights;
 pub(crate) use new_file::{NewFile, Tensors};
 pub use save::SHARD_BYTES;
-pub(crate) use save::model_files;
+pub(crate) use save::{model_files, save_model};
 pub use stored::StoredParams;
 pub(super) use tensor_file::TensorFile;

@@ -46,19 +46,33 @@ impl Weights {
     /// [`crate::model::ModelError::Io`], and [`crate::model::ModelError::Torch`] when values cannot
     /// be read from their device.
     pub fn save_as(&self, shape: &ModelShape, folder: &Path, kind: Kind, shard_bytes: u64) -> Result<Vec<String>> {
-        fs::create_dir_all(folder).map_err(io("making", folder))?;
-        let files = model_files(self, shape, kind, shard_bytes);
-        for file in &files {
-            if file.name == SHARDS {
-                // Readers prefer one file to an index.
-                remove(&folder.join(WEIGHTS))?;
-            }
-            file.put(folder)?;
-        }
-        let names: Vec<String> = files.into_iter().map(|file| file.name).collect();
-        clear(folder, &names)?;
-        Ok(names)
+        save_model(self, shape, folder, kind, shard_bytes)
     }
+}
+
+/// [`Weights::save_as`] for parameters that are anywhere.
+///
+/// # Errors
+/// The errors of [`Weights::save_as`] and of the source.
+pub(crate) fn save_model(
+    source: &dyn ParamSource,
+    shape: &ModelShape,
+    folder: &Path,
+    kind: Kind,
+    shard_bytes: u64,
+) -> Result<Vec<String>> {
+    fs::create_dir_all(folder).map_err(io("making", folder))?;
+    let files = model_files(source, shape, kind, shard_bytes);
+    for file in &files {
+        if file.name == SHARDS {
+            // Readers prefer one file to an index.
+            remove(&folder.join(WEIGHTS))?;
+        }
+        file.put(folder)?;
+    }
+    let names: Vec<String> = files.into_iter().map(|file| file.name).collect();
+    clear(folder, &names)?;
+    Ok(names)
 }
 
 /// The files of a model in the order in which they are written: those of [`Weights::save_as`], for

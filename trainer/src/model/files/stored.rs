@@ -6,14 +6,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::load::checked;
 use super::tensor_file::TensorFile;
 use crate::model::error::{ModelError, Result};
 use crate::model::param_source::ParamSource;
 use crate::model::shape::{Layout, ModelShape, ParamSpec};
-use crate::model::weights::Weights;
 
 /// Parameters in files. Memory holds only the values that are read. The files stay open: on a local
 /// disk they may be removed or replaced in the meantime, but not overwritten in place.
@@ -28,15 +27,17 @@ pub struct StoredParams {
 
 impl StoredParams {
     /// Opens a model of this shape. Checks its files as [`Weights::load_as`] does, and that every
-    /// value is finite.
+    /// value is finite as `kind`.
     ///
     /// # Errors
     /// The errors of [`Weights::load_as`].
-    pub fn of_model(shape: &ModelShape, folder: &Path) -> Result<Self> {
+    ///
+    /// [`Weights::load_as`]: crate::model::Weights::load_as
+    pub fn of_model(shape: &ModelShape, folder: &Path, kind: Kind) -> Result<Self> {
         let (layout, mut files) = checked(shape, folder)?;
         for file in &mut files {
             for spec in layout.params() {
-                if file.check_finite(&spec.name, &spec.shape, Kind::Float)? {
+                if file.check_finite(&spec.name, &spec.shape, kind)? {
                     file.release(&spec.name);
                 }
             }
@@ -45,7 +46,7 @@ impl StoredParams {
             files: RefCell::new(files),
             layout,
             prefix: "",
-            kind: Kind::Float,
+            kind,
             read: Box::new(|| {}),
         })
     }
@@ -89,35 +90,6 @@ impl StoredParams {
         &self.layout
     }
 
-    /// Copies the elements `range` of the flat buffer to all of `target`, whatever its kind and
-    /// device.
-    ///
-    /// # Errors
-    /// [`ModelError::Torch`], [`ModelError::Format`], and [`ModelError::Shape`] for a missing
-    /// parameter.
-    pub(crate) fn copy(&self, range: &Range<i64>, target: &Tensor) -> Result<()> {
-        let target = target.f_detach()?;
-        for spec in self.layout.params() {
-            let offset = spec.offset as i64;
-            let (from, to) = (offset.max(range.start), (offset + spec.numel as i64).min(range.end));
-            if from < to {
-                let mut part = target.f_narrow(0, from - range.start, to - from)?;
-                self.read_part(spec, (from - offset) as usize, &mut part)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads all parameters into new memory, as `kind` on `device`.
-    ///
-    /// # Errors
-    /// The errors of [`Self::copy`].
-    pub fn copied(&self, device: Device, kind: Kind) -> Result<Weights> {
-        let weights = Weights::of_layout(Arc::clone(&self.layout), device, kind)?;
-        self.copy(&(0..self.layout.numel() as i64), weights.flat())?;
-        Ok(weights)
-    }
-
     fn name(&self, spec: &ParamSpec) -> String {
         format!("{}{}", self.prefix, spec.name)
     }
@@ -140,7 +112,7 @@ fn missing(name: &str) -> ModelError {
 }
 
 impl ParamSource for StoredParams {
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
@@ -148,24 +120,36 @@ impl ParamSource for StoredParams {
         self.kind
     }
 
+    fn copy(&self, range: &Range<i64>, target: &Tensor) -> Result<()> {
+        let target = target.f_detach()?;
+        for spec in self.layout.params() {
+            let own = spec.range();
+            let (from, to) = (own.start.max(range.start), own.end.min(range.end));
+            if from < to {
+                let mut part = target.f_narrow(0, from - range.start, to - from)?;
+                self.read_part(spec, (from - own.start) as usize, &mut part)?;
+            }
+        }
+        Ok(())
+    }
+
     fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
         let name = self.name(spec);
         for file in self.files.borrow_mut().iter_mut() {
             file.check_finite(&name, &spec.shape, kind)?;
         }
-        let mut values = Tensor::f_empty([spec.numel as i64], (kind, Device::Cpu))?;
-        self.read_part(spec, 0, &mut values)?;
-        let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
-        values.f_copy_data_u8(&mut bytes, spec.numel)?;
-        Ok(bytes)
+        self.bytes(&spec.range(), kind)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tch::Device;
+
     use super::super::load::tests::INIT;
     use super::*;
     use crate::model::shape::tiny;
+    use crate::model::weights::Weights;
 
     #[test]
     fn stretches_are_those_of_the_whole_buffer() {
@@ -179,7 +163,7 @@ mod tests {
             let weights = Weights::random(&shape, INIT, 3).unwrap();
             weights.save_as(&shape, folder.path(), kind, most).unwrap();
             let whole = Weights::load(&shape, folder.path()).unwrap();
-            let stored = StoredParams::of_model(&shape, folder.path()).unwrap();
+            let stored = StoredParams::of_model(&shape, folder.path(), Kind::Float).unwrap();
             let numel = whole.layout().numel() as i64;
             for (from, to) in [(0, numel), (1, numel - 1), (numel / 3, numel / 2), (7, 8), (5, 5)] {
                 for wanted in [Kind::Float, Kind::BFloat16] {
@@ -189,11 +173,11 @@ mod tests {
                     assert!(target.equal(&expected), "{from}..{to} of {kind:?} as {wanted:?}");
                 }
             }
-            let copied = stored.copied(Device::Cpu, Kind::BFloat16).unwrap();
+            let copied = Weights::copy_of(&stored, Device::Cpu, Kind::BFloat16).unwrap();
             assert!(copied.flat().equal(&whole.flat().to_kind(Kind::BFloat16)));
             std::fs::remove_dir_all(folder.path()).unwrap();
             std::fs::create_dir(folder.path()).unwrap();
-            let left = stored.copied(Device::Cpu, Kind::Float).unwrap();
+            let left = Weights::copy_of(&stored, Device::Cpu, Kind::Float).unwrap();
             assert!(left.flat().equal(whole.flat()), "the files are open");
         }
     }
@@ -205,7 +189,11 @@ mod tests {
         let spec = &weights.params()[3];
         let _ = weights.flat().narrow(0, spec.offset as i64 + 5, 1).fill_(f64::NAN);
         weights.save(&tiny(), folder.path()).unwrap();
-        let opened = || StoredParams::of_model(&tiny(), folder.path()).err().unwrap();
+        let opened = || {
+            StoredParams::of_model(&tiny(), folder.path(), Kind::Float)
+                .err()
+                .unwrap()
+        };
         assert!(matches!(opened(), ModelError::NotFinite { tensor, .. } if tensor == spec.name));
         let file = folder.path().join("model.safetensors");
         let bytes = std::fs::read(&file).unwrap();

@@ -5,6 +5,7 @@
 //! both. There is no padding: the buffer holds only the parameters.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::lora_shape::{LoraShape, Module};
 use super::model_shape::ModelShape;
@@ -21,6 +22,14 @@ pub struct ParamSpec {
     /// The number of elements.
     pub numel: usize,
     pub kind: ParamKind,
+}
+
+impl ParamSpec {
+    /// Its elements in the flat buffer.
+    #[must_use]
+    pub fn range(&self) -> Range<i64> {
+        self.offset as i64..(self.offset + self.numel) as i64
+    }
 }
 
 /// The kind of a parameter. It decides initialisation and weight decay.

@@ -10,7 +10,7 @@ const BLOCK: usize = 4096;
 
 /// Returns true if no value is NaN or infinite. The minimum and the maximum decide: both are NaN if
 /// any value is. A sum would not work: finite values may have an infinite sum.
-fn is_finite(values: &Tensor) -> std::result::Result<bool, TchError> {
+pub(crate) fn is_finite(values: &Tensor) -> std::result::Result<bool, TchError> {
     if values.numel() == 0 {
         return Ok(true);
     }

@@ -1,14 +1,17 @@
-//! Reads parameters out of the flat buffer, for files and digests.
+//! Reads parameters out of the flat buffer.
 
-use tch::{Device, Kind};
+use std::ops::Range;
+use std::sync::Arc;
+
+use tch::{Kind, Tensor};
 
 use super::Weights;
 use crate::model::error::Result;
 use crate::model::param_source::ParamSource;
-use crate::model::shape::{Layout, ParamSpec};
+use crate::model::shape::Layout;
 
 impl ParamSource for Weights {
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> &Arc<Layout> {
         Weights::layout(self)
     }
 
@@ -16,14 +19,9 @@ impl ParamSource for Weights {
         Weights::kind(self)
     }
 
-    fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
-        let values = self
-            .flat()
-            .f_narrow(0, spec.offset as i64, spec.numel as i64)?
-            .f_detach()?
-            .f_to_device_(Device::Cpu, kind, false, false)?;
-        let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
-        values.f_copy_data_u8(&mut bytes, spec.numel)?;
-        Ok(bytes)
+    fn copy(&self, range: &Range<i64>, target: &Tensor) -> Result<()> {
+        let values = self.flat().f_detach()?;
+        let values = values.f_narrow(0, range.start, range.end - range.start)?;
+        Ok(target.f_detach()?.f_copy_(&values)?)
     }
 }

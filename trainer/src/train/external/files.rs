@@ -6,14 +6,14 @@ use std::path::Path;
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
-use tch::{Device, Kind};
+use tch::Kind;
 
 use super::messages::{Message, Reply};
 use super::{External, Fault};
 use crate::checkpoint::moments::OPTIMIZER;
 use crate::checkpoint::state::dtype_name;
 use crate::checkpoint::{CheckpointError, CheckpointStore, TrainerState, find_marked};
-use crate::model::{ModelError, ParamSource, StoredParams, Weights, kind_of};
+use crate::model::{ModelError, ParamSource, StoredParams, kind_of};
 use crate::train::error::Refusal;
 use crate::train::model_files::{self, ModelFiles};
 use crate::train::state_files::{REFERENCE, StateTensors};
@@ -141,15 +141,18 @@ impl External {
             other => return Err(other.into()),
         }
         self.state.reference |= reference;
-        let weights = Weights::load_as(&self.shape, &self.exchange, Device::Cpu, self.options.dtype);
+        let weights = StoredParams::of_model(&self.shape, &self.exchange, kind_of(self.options.dtype));
         let weights = weights.map_err(|error| match error {
             ModelError::NotFinite { tensor, .. } => Refusal::NotFinite { version, tensor }.into(),
             other => failed(other),
         })?;
-        self.clear_exchange()?;
+        let pulse = self.line.pulse().clone();
+        let weights = weights.on_read(move || pulse.mark());
         for sink in &mut self.sinks {
             sink.publish(&weights, version).map_err(failed)?;
         }
+        drop(weights);
+        self.clear_exchange()?;
         self.state.version = Some(version);
         self.state.published = true;
         Ok(TrainReply::Published)

@@ -84,7 +84,7 @@ fn receiver_takes_the_counted_bytes() {
     };
     let (weights, form) = large();
     let (bytes, layout) = (form.bytes() as u64, weights.layout().clone());
-    let made = |step| State::new(form, version(step), weights.to_bytes(Dtype::Bf16).unwrap()).unwrap();
+    let made = |step| State::new(form, version(step), bytes_of(&weights, Dtype::Bf16)).unwrap();
     let first = made(1);
     change(&weights);
     let second = made(2);

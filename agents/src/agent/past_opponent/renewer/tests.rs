@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use broker::AgentName;
 use configs::RandomModel;
 use tempfile::TempDir;
+use trainer::model::ParamSource;
 use trainer::weights::SinkError;
 
 use super::*;
@@ -15,14 +16,14 @@ use crate::turn::past::tests::past;
 struct Caught(mpsc::Sender<(WeightVersion, String)>);
 
 impl WeightSink for Caught {
-    fn publish(&mut self, weights: &Weights, version: WeightVersion) -> Result<(), SinkError> {
+    fn publish(&mut self, weights: &dyn ParamSource, version: WeightVersion) -> Result<(), SinkError> {
         self.0.send((version, digest(weights))).unwrap();
         Ok(())
     }
 }
 
-fn digest(weights: &Weights) -> String {
-    weights.digest().unwrap().to_string()
+fn digest(weights: &dyn ParamSource) -> String {
+    weights.digest_as(weights.kind()).unwrap().to_string()
 }
 
 struct Bench {

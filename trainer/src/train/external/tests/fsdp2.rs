@@ -115,7 +115,7 @@ fn state(root: &Path, shape: &ModelShape) -> [Tensor; 2] {
     let folder = crate::checkpoint::find(root, false).unwrap().folder;
     let weights = Weights::load(shape, &folder).unwrap();
     let [first, _] = moments::open(&folder.join("optimizer.safetensors"), weights.layout()).unwrap();
-    let first = first.copied(tch::Device::Cpu, Kind::Float).unwrap();
+    let first = Weights::copy_of(&first, tch::Device::Cpu, Kind::Float).unwrap();
     [weights.flat().shallow_clone(), first.flat().shallow_clone()]
 }
 

@@ -13,7 +13,7 @@ use broker::protocol::train::{
 
 use super::messages::WireRow;
 use super::*;
-use crate::model::{Init, Weights};
+use crate::model::{Init, ParamSource, Weights};
 use crate::train::Trainer;
 
 pub(super) const INIT: Init = Init {
@@ -42,8 +42,8 @@ impl Seen {
 }
 
 impl WeightSink for Seen {
-    fn publish(&mut self, weights: &Weights, _: WeightVersion) -> Result<(), crate::weights::SinkError> {
-        *self.0.lock().unwrap() = weights.digest().unwrap().to_hex().to_string();
+    fn publish(&mut self, weights: &dyn ParamSource, _: WeightVersion) -> Result<(), crate::weights::SinkError> {
+        *self.0.lock().unwrap() = weights.digest_as(weights.kind()).unwrap().to_hex().to_string();
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use broker::protocol::train::ForwardWeights;
 use super::checkpoints::{load, save};
 use super::*;
 use crate::collective::tests::Started;
+use crate::model::ParamSource;
 use crate::train::tests::{POLICY, TrainCommand, batch, train};
 use crate::train::{TrainError, TrainerClient};
 use crate::weights::{SinkError, WeightSink};
@@ -23,7 +24,7 @@ enum Engine {
 }
 
 impl WeightSink for Engine {
-    fn publish(&mut self, _: &Weights, _: WeightVersion) -> Result<(), SinkError> {
+    fn publish(&mut self, _: &dyn ParamSource, _: WeightVersion) -> Result<(), SinkError> {
         match self {
             Self::Slow => std::thread::sleep(HELD),
             Self::Stopped => {
@@ -37,7 +38,7 @@ impl WeightSink for Engine {
 
 fn rank(member: &Member, options: TrainerOptions) -> Trainer {
     let group = Box::new(member.join("group", SHORT));
-    let (base, weights) = weights(Trains::Whole);
+    let (base, weights) = weights(Trains::Whole, Dtype::F32);
     Trainer::in_group(group, shape(false), base, weights, options).unwrap()
 }
 

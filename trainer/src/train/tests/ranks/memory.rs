@@ -1,13 +1,16 @@
 //! The memory that a rank takes when it begins.
 
+use broker::ids::WeightVersion;
 use broker::protocol::train::TrainCommand;
 use tch::{Device, Kind, Tensor};
 
 use super::*;
 use crate::collective::tests::{megabytes, peak_of, reset_peak};
 use crate::collective::{Collective, Patience};
-use crate::model::{ModelShape, StoredParams};
+use crate::model::{ModelShape, ParamSource, StoredParams};
 use crate::train::TrainerClient;
+use crate::weights::MemorySink;
+use crate::weights::disk::DiskSink;
 
 /// Returns a shape with 59 MB of layers, and little else.
 pub(super) fn large() -> ModelShape {
@@ -42,6 +45,33 @@ fn whole_weights_are_gone_before_the_gradient_is_there() {
     member.join("end", TIMEOUT).barrier(Patience::Step).unwrap();
 }
 
+/// Rank 0 of two has a block of 16 MB at a time. The whole model has 59 MB. The engine has its copy
+/// before, and gives it back.
+#[test]
+fn split_weights_are_published_without_a_copy_of_all() {
+    let Some(member) = Member::here() else {
+        let name = "train::tests::ranks::memory::split_weights_are_published_without_a_copy_of_all";
+        return in_ranks(name, 2);
+    };
+    let group = Box::new(member.join("group", TIMEOUT));
+    let weights = Weights::random(&large(), INIT, 1).unwrap();
+    let mut trainer = Trainer::in_group(group, large(), None, weights, fully()).unwrap();
+    drive(&member, &mut trainer, |trainer| {
+        let engine = MemorySink::of(Device::Cpu, Dtype::F32, Box::new(|_| true));
+        trainer.add_sink(Box::new(engine));
+        let (announce, oldest) = (Box::new(|_| {}), Box::new(|| None));
+        let disk = DiskSink::new(&member.folder, large(), Dtype::F32, String::new(), announce, oldest);
+        trainer.add_sink(Box::new(disk.unwrap()));
+        let mut step = 0;
+        let more = peak_of(|| {
+            step += 1;
+            let version = WeightVersion { lineage: 1, step };
+            trainer.execute(TrainCommand::Publish { seq: step, version }).unwrap();
+        });
+        assert!(more < 40, "{more} MB");
+    });
+}
+
 /// The model has 59 MB. Its largest tensor, 4 MB, is in memory while its values are checked.
 #[test]
 fn part_of_a_stored_model_needs_no_memory_for_the_rest() {
@@ -55,7 +85,7 @@ fn part_of_a_stored_model_needs_no_memory_for_the_rest() {
     let quarter = whole.layout().numel() as i64 / 4;
     let own = Tensor::zeros([quarter], (Kind::Float, Device::Cpu));
     let more = peak_of(|| {
-        let stored = StoredParams::of_model(&large(), folder.path()).unwrap();
+        let stored = StoredParams::of_model(&large(), folder.path(), Kind::Float).unwrap();
         stored.copy(&(quarter..2 * quarter), &own).unwrap();
     });
     assert!(more < 20, "{more} MB");

@@ -6,6 +6,7 @@ mod kills;
 mod memory;
 mod moved;
 mod parity;
+mod published;
 mod together;
 
 use std::time::Duration;

@@ -62,54 +62,27 @@ fn same_bits_again_and_with_the_optimizer_in_parts() {
     assert_eq!(full.1, split.1, "moments of split and of whole weights");
 }
 
-/// Keeps the digest of what is published.
-struct Seen(std::sync::Arc<std::sync::Mutex<String>>);
-
-impl crate::weights::WeightSink for Seen {
-    fn publish(&mut self, weights: &Weights, _: WeightVersion) -> Result<(), crate::weights::SinkError> {
-        *self.0.lock().unwrap() = weights.digest().unwrap().to_hex().to_string();
-        Ok(())
-    }
-}
-
-/// Trains, publishes and samples. Returns the digest of the published weights and the answers.
-fn publish(trainer: &mut Trainer) -> (String, Vec<Vec<u32>>) {
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
-    trainer.add_sink(Box::new(Seen(std::sync::Arc::clone(&seen))));
-    (0..3).for_each(|round| train(trainer, round));
-    let version = WeightVersion { lineage: 1, step: 1 };
-    trainer.execute(TrainCommand::Publish { seq: 6, version }).unwrap();
-    let (prompts, params) = (vec![vec![3, 5], vec![7]], greedy());
-    let sample = TrainCommand::Sample {
-        seq: 7,
-        prompts,
-        params,
-    };
-    let TrainReply::Samples { answers, .. } = trainer.execute(sample).unwrap() else {
-        panic!("samples are asked for");
-    };
-    let digest = seen.lock().unwrap().clone();
-    (digest, answers.into_iter().map(|answer| answer.ids).collect())
-}
-
 #[test]
-fn split_weights_are_published_and_sampled_as_whole_ones() {
+fn split_weights_are_sampled_as_whole_ones() {
     let Some(member) = Member::here() else {
         return in_ranks(
-            "train::tests::ranks::together::split_weights_are_published_and_sampled_as_whole_ones",
+            "train::tests::ranks::together::split_weights_are_sampled_as_whole_ones",
             2,
         );
     };
     tch::set_num_threads(1);
     for dtype in [configs::Dtype::F32, configs::Dtype::Bf16] {
         let with = |options: TrainerOptions| TrainerOptions { dtype, ..options };
-        let mut published = Vec::new();
+        let mut sampled = Vec::new();
         for (name, options) in [("whole", by_gradient()), ("split", fully())] {
             let name = format!("{name}-{dtype:?}");
             let mut trainer = rank_of(&member, &name, Trains::Whole, with(options));
-            drive(&member, &mut trainer, |trainer| published.push(publish(trainer)));
+            drive(&member, &mut trainer, |trainer| {
+                (0..3).for_each(|round| train(trainer, round));
+                sampled.push(sample(trainer, 6));
+            });
         }
-        assert!(member.rank > 0 || published[0] == published[1], "{dtype:?}");
+        assert!(member.rank > 0 || sampled[0] == sampled[1], "{dtype:?}");
     }
 }
 
@@ -143,16 +116,7 @@ fn average_reference_and_samples_follow_on_every_rank() {
         let version = WeightVersion { lineage: 1, step: 0 };
         trainer.execute(TrainCommand::Publish { seq: 1, version }).unwrap();
         (1..4).for_each(|round| train(trainer, round));
-        let (prompts, params) = (vec![vec![3, 5], vec![7]], greedy());
-        let sample = TrainCommand::Sample {
-            seq: 8,
-            prompts,
-            params,
-        };
-        match trainer.execute(sample).unwrap() {
-            TrainReply::Samples { answers, .. } => answers.into_iter().map(|answer| answer.ids).collect::<Vec<_>>(),
-            other => panic!("{other:?}"),
-        }
+        sample(trainer, 8)
     };
     let mut ranks = rank_of(&member, "group", Trains::Whole, options.clone());
     let mut sampled = None;
@@ -170,6 +134,15 @@ fn average_reference_and_samples_follow_on_every_rank() {
             .max()
             .double_value(&[]);
         assert!(gap < 1e-5, "{gap}");
+    }
+}
+
+fn sample(trainer: &mut Trainer, seq: u64) -> Vec<Vec<u32>> {
+    let (prompts, params) = (vec![vec![3, 5], vec![7]], greedy());
+    let sample = TrainCommand::Sample { seq, prompts, params };
+    match trainer.execute(sample).unwrap() {
+        TrainReply::Samples { answers, .. } => answers.into_iter().map(|answer| answer.ids).collect(),
+        other => panic!("{other:?}"),
     }
 }
 
