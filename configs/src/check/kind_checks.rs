@@ -37,8 +37,8 @@ pub(super) fn memory(memory: ByteSize, path: impl Display, report: &mut Report) 
     );
 }
 
-/// Returns the message for an unknown kind, with the nearest known one. A kind may be the user's own
-/// program too.
+/// Returns the message for an unknown kind, with the nearest known one. A kind may be the user's
+/// own program too.
 pub(super) fn unknown(kind: &str, known: &[&str]) -> String {
     let file = [".py", ".sh", "/"].iter().any(|part| kind.contains(part)).then(|| {
         let file = kind.split_once(':').map_or(kind, |(_, file)| file);

@@ -1,7 +1,8 @@
 //! Losses of many tokens at once: the share of one token depends on the log-probs of others.
 //!
-//! GSPO has one ratio for an answer, and M2PO one bound for a scope. Each token's [`Share`] holds the derivative of the whole loss by its log-prob, so [`super::head`]
-//! needs nothing else. The KL and entropy terms of a policy loss still depend on a single token.
+//! GSPO has one ratio for an answer, and M2PO one bound for a scope. Each token's [`Share`] holds
+//! the derivative of the whole loss by its log-prob, so [`super::head`] needs nothing else. The KL
+//! and entropy terms of a policy loss still depend on a single token.
 
 use std::collections::BTreeMap;
 

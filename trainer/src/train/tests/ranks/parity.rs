@@ -110,8 +110,8 @@ fn step(trainer: &mut Trainer, case: &Case) -> Made {
         batch: super::super::batch(3),
         loss: Loss::CrossEntropy,
     });
-    // No momentum: the first moment after the second step is its gradient alone, after clipping. A large
-    // eps: the first step is a smooth function of the gradient.
+    // No momentum: the first moment after the second step is its gradient alone, after clipping. A
+    // large eps: the first step is a smooth function of the gradient.
     let params = OptimStep {
         lr: 0.05,
         beta1: 0.0,
