@@ -101,6 +101,8 @@ async fn start_parts(env: AgentEnv) -> anyhow::Result<Started> {
     let front_to_close = front.clone();
     let (broken, router_to_stop) = (agent.broken.subscribe(), router.clone());
     let end = log_scope::spawn(async move {
+        // The trainer may see the loss of a rank first: the watch then waits for this end too.
+        let _watched = lost_rank.clone();
         let ended = tokio::select! {
             ended = training.run() => ended,
             error = broken::given_up(broken) => Err(error),

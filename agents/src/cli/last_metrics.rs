@@ -14,8 +14,8 @@ use crate::run_folder::logs::Growing;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LastMetrics {
     pub train: BTreeMap<String, Map<String, Value>>,
-    /// By agent, the number of newest batches in succession from which nothing could be learned, as
-    /// far as they were read: all groups had equal rewards, or no token trained.
+    /// By agent, the number of newest batches in succession from which nothing could be learned, at
+    /// most 32: all groups had equal rewards, or no token trained.
     pub idle: BTreeMap<String, u64>,
     pub eval: Option<Map<String, Value>>,
     /// Why the run stopped, if it has trained nothing since.
@@ -37,6 +37,9 @@ pub struct CoordinatorRates {
 
 /// Lines of totals that a rate is over; a coordinator writes one each second.
 const RATE_LINES: usize = 10;
+
+/// The most batches that are counted as idle: a reader that begins late has read so many.
+const MOST_IDLE: u64 = 32;
 
 /// The number of bytes at the end of a file with which reading begins. A file grows over the whole
 /// run, and the lines that count are its newest: about a hundred batches, or minutes of totals.
@@ -132,7 +135,7 @@ impl NewestLines {
                 let agent = line.get("agent").and_then(Value::as_str).unwrap_or_default().to_owned();
                 let is_idle = line.get("collapse/idle").and_then(Value::as_u64) == Some(1);
                 let idle = self.idle.entry(agent.clone()).or_default();
-                *idle = if is_idle { *idle + 1 } else { 0 };
+                *idle = if is_idle { (*idle + 1).min(MOST_IDLE) } else { 0 };
                 self.train.insert(agent, line);
             }
             Some("eval") => keep_later(&mut self.eval, Some(line)),

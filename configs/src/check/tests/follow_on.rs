@@ -38,7 +38,7 @@ fn unknown_grader_is_answered_with_every_kind() {
         &[("kind = \"exact\"", "kind = \"nix\"")],
         &[(
             "graders.answer.kind",
-            "\"format\", \"judge\", \"process:PROGRAM\" or \"remote:NAME\"",
+            "\"format\", \"judge\", \"process:FILE\" or \"remote:NAME\"",
         )],
     );
 }
