@@ -174,11 +174,11 @@ pub struct RandomModel {
 /// these numbers do not overflow.
 impl RandomModel {
     pub const MOST_LAYERS: usize = 1 << 12;
-    /// Of every other number.
+    /// The limit of every other number.
     pub const LARGEST: usize = 1 << 31;
     pub const MOST_PARAMETERS: u128 = 1 << 48;
 
-    /// Returns the number of parameters of its layers. Numbers above the limits may be too small.
+    /// Returns the number of parameters of its layers.
     #[must_use]
     pub fn parameters_of_layers(&self) -> u128 {
         let size = |given: Option<usize>, default: usize| given.unwrap_or(default) as u128;

@@ -11,6 +11,7 @@ mod agent_rules;
 mod below;
 mod engine_rules;
 mod eval_rules;
+mod foreign_keys;
 mod foreign_rules;
 mod grader_rules;
 mod http_rules;

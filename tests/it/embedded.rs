@@ -70,6 +70,9 @@ fn logs_have_starts_of_agents_and_ends_of_conversations() {
         "{found}"
     );
     assert!(!shown(&["coordinator"]).contains("a conversation ended"));
+    let mut followed = program.start(&["logs", "a", "--follow", "--runs", runs.to_str().unwrap()]);
+    followed.finish(Duration::from_secs(60));
+    assert!(followed.log().contains(" ended at "), "{}", followed.log());
 }
 
 #[test]

@@ -223,7 +223,7 @@ for line in sys.stdin:
     print(json.dumps({'id': asked['id'], 'reward': reward}), flush=True)
 ";
 
-/// Starts a run whose agent b asks a server at `front`, and waits a second for each answer.
+/// Starts a run in which agent b asks a server at `front` and waits a second for each answer.
 fn start_with_clients(program: &Program, servers: &Servers, front: &str) -> Running {
     let config = Small::new()
         .set("run.mode", "async")

@@ -71,6 +71,12 @@ fn run_that_reaches_its_goal_says_so_and_at_which_step() {
     let refused = program.fail(2, &more);
     let advice = format!("remove eval.stop_at from {}", file.display());
     assert!(refused.contains(&advice), "{refused}");
+    let over = program.output(&["run", "--resume", &run]);
+    let over = String::from_utf8_lossy(&over.stderr).into_owned();
+    assert!(
+        over.contains(&format!("{advice}; then --steps N above {step}")),
+        "{over}"
+    );
     let text = std::fs::read_to_string(&file).unwrap();
     let kept = text.lines().filter(|line| !line.starts_with("stop_at"));
     std::fs::write(&file, kept.map(|line| format!("{line}\n")).collect::<String>()).unwrap();

@@ -42,7 +42,7 @@ pub struct Host {
 struct Asked {
     jobs: mpsc::Sender<ProgramJob>,
     missing: Missing,
-    /// What answers, in messages.
+    /// The program's name in messages.
     named: String,
 }
 

@@ -115,6 +115,7 @@ for line in sys.stdin:
     if text == "flood": print("x" * (2 << 20), flush=True); continue
     if text == "stale": print(json.dumps({"id": 999999, "reward": 1}), flush=True); continue
     if text == "none": print(json.dumps({"id": ask["id"], "reward": None}), flush=True); continue
+    if text == "word": print(json.dumps({"id": ask["id"], "reward": "yes"}), flush=True); continue
     if text == "sorry": print(json.dumps({"id": ask["id"], "error": "no model"}), flush=True); continue
     print(json.dumps({"id": ask["id"], "reward": 0.5}), flush=True)
 "#;
@@ -125,7 +126,8 @@ for line in sys.stdin:
         ("flood", "longer", true),
         ("stale", "id of the question", true),
         ("none", "gave no reward", false),
-        ("sorry", "no model", true),
+        ("word", "expected a number; write {\"reward\": NUMBER}", true),
+        ("sorry", ".py: it says: no model", true),
         ("hang", "no answer within", true),
     ] {
         let (said, again) = played.ask(text).await.unwrap_err();

@@ -29,7 +29,7 @@ pub(crate) struct EndedConversation {
 pub(crate) enum AskedOf {
     Agent(AgentRequest),
     Tool,
-    /// A grader, with the role whose answer it grades.
+    /// A grader of a role's answer.
     Grader(String),
     Program,
 }

@@ -20,7 +20,7 @@ use crate::reasoning::visible_text;
 pub const KINDS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
 
 /// The end of a list of kinds: those that need more than a text and a label.
-pub(crate) const OTHER: &str = "; [graders] also takes judge, process:PROGRAM and remote:NAME";
+pub(crate) const OTHER: &str = "; [graders] also takes judge, process:FILE and remote:NAME";
 
 /// A way of comparing an answer with a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

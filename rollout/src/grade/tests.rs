@@ -21,7 +21,7 @@ fn every() -> impl Iterator<Item = Grader> {
 #[test]
 fn unknown_kind_is_answered_with_every_kind() {
     let error = Grader::new("nix").unwrap_err();
-    let wanted = "f1, format; [graders] also takes judge, process:PROGRAM and remote:NAME";
+    let wanted = "f1, format; [graders] also takes judge, process:FILE and remote:NAME";
     assert!(error.ends_with(wanted), "{error}");
 }
 

@@ -26,7 +26,7 @@ pub enum Grading {
 /// The beginning of the names of roles that grade.
 const GRADE: &str = "grade-";
 
-/// Returns the role whose answers `role` grades, or nothing for a role that grades none.
+/// Returns the role that `role` grades, or nothing for a role that grades none.
 #[must_use]
 pub fn graded_role(role: &RoleName) -> Option<&str> {
     role.as_str().strip_prefix(GRADE)

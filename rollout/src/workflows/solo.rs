@@ -141,7 +141,7 @@ mod tests {
         assert!(near[0].message.ends_with("rename [graders.corect]"), "{near:?}");
         let far = of("other");
         assert!(
-            far[0].message.contains("judge, process:PROGRAM and remote:NAME"),
+            far[0].message.contains("judge, process:FILE and remote:NAME"),
             "{far:?}"
         );
     }

@@ -133,7 +133,7 @@ impl Figures {
         }
     }
 
-    /// What there was to learn from the groups so far.
+    /// Returns the counts of groups that taught nothing.
     pub(crate) fn stalls(&mut self) -> &mut Stalls {
         &mut self.stalls
     }

@@ -83,7 +83,7 @@ impl Learner {
     }
 }
 
-/// What there was to learn from the groups of the run's own tasks.
+/// Counts of groups of the run's own tasks that taught nothing.
 #[derive(Debug)]
 pub(crate) struct Stalls {
     /// The number of groups that are too many; 0: never.

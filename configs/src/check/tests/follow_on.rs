@@ -42,3 +42,42 @@ fn unknown_grader_is_answered_with_every_kind() {
         )],
     );
 }
+
+#[test]
+fn sizes_that_no_model_has_are_refused() {
+    for (from, to, path, says) in [
+        (
+            "layers = 2",
+            "layers = 100000",
+            "layers",
+            "is 100000: write 4096 or less",
+        ),
+        ("hidden = 64", "hidden = 6400000", "hidden", "more than any model has"),
+        (
+            "heads = 4,",
+            "heads = 4, max_context = 3000000000,",
+            "max_context",
+            "write 2147483648 or less",
+        ),
+    ] {
+        expect(&[(from, to)], &[(&format!("defaults.agent.model.random.{path}"), says)]);
+    }
+    expect(
+        &[("[agents.a]", "[agents.a]\nlora.rank = 100000")],
+        &[("agents.a.lora.rank", "is 100000: write 8192 or less")],
+    );
+}
+
+#[test]
+fn own_program_without_its_prefix_is_recognised() {
+    for (kind, meant) in [
+        ("my/flow.py", "process:my/flow.py"),
+        ("proces:x.py", "process:x.py"),
+        ("sgnal", "signal"),
+    ] {
+        expect(
+            &[("kind = \"signal\"", &format!("kind = {kind:?}"))],
+            &[("workflow.kind", &format!("\"remote:NAME\" (did you mean {meant:?}?)"))],
+        );
+    }
+}
