@@ -1,6 +1,7 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
-use super::phrase::is_of_multiples;
+use super::last;
+use super::phrase::{before_place, is_of_multiples};
 use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
 use crate::grade::normal::number_words::spelled_out;
@@ -131,6 +132,7 @@ fn parts(line: &str) -> Option<(&str, &str)> {
 /// `There are 12 (8 + 4).`
 pub(crate) fn without_reason(text: &str) -> &str {
     let text = text.trim_end_matches(['.', ' ', '*', '\n']);
+    let text = before_place(text).unwrap_or(text);
     if let Some(before) = before_because(text) {
         return before;
     }
@@ -152,7 +154,10 @@ pub(crate) fn without_reason(text: &str) -> &str {
     let because = line[before.len()..].starts_with(", as ");
     let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
     let rejected = REJECTING.iter().any(|word| aside.contains(word));
-    let rate = RATES.iter().any(|words| aside.contains(words));
+    // `20% of $2,000, which is $400 per month` ends with its result.
+    let number = last::number(before).and_then(|number| before.rsplit_once(number));
+    let computed = number.is_some_and(|(words, _)| words.trim_end_matches([' ', '$', '*']).ends_with(" of"));
+    let rate = RATES.iter().any(|words| aside.contains(words)) && !computed;
     let aside = ["that is ", "i.e. "]
         .iter()
         .find_map(|words| aside.strip_prefix(words))

@@ -6,7 +6,7 @@ use super::{announced, correcting, last, tidy};
 use crate::grade::normal::wide::is_han;
 
 /// Words and signs that deny the value after them.
-const DENIALS: [&str; 31] = [
+const DENIALS: [&str; 35] = [
     "instead of",
     "than",
     "not",
@@ -38,6 +38,10 @@ const DENIALS: [&str; 31] = [
     "不等于",
     "并非",
     "而不是",
+    "nicht",
+    "et non",
+    "а не",
+    "не",
 ];
 
 /// Words between a denial and its value.
@@ -92,7 +96,7 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
                 .rsplit_once(", ")
                 .filter(|(_, clause)| clause.starts_with("which "));
             clause.map_or_else(
-                || before.trim_end().strip_suffix([',', '(']),
+                || before.trim_end().strip_suffix([',', '，', '(']),
                 |(before, _)| Some(before),
             )
         }

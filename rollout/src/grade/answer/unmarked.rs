@@ -50,10 +50,13 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
     if let Some(remainder) = remainder(line) {
         return Some(Some(remainder));
     }
-    if let Some(value) = computed(line).or_else(|| counted(line)) {
+    if let Some(value) = computed(line).or_else(|| counted(line)).or_else(|| entry(line)) {
         return Some(Some(value));
     }
     let value = sentence::value(line)?;
+    if let Some(whole) = in_two_parts(value).or_else(|| choice(value)) {
+        return Some(Some(whole));
+    }
     let digit = |c: char| c.is_ascii_digit() || ".,/".contains(c);
     let first = value
         .trim_start_matches(|c: char| !c.is_ascii_digit())
@@ -150,6 +153,32 @@ fn counted(line: &str) -> Option<&str> {
     (others && verb(said)).then_some(number)
 }
 
+/// Returns the amount of an entry of a list, without the phrase behind it: `Cost: $84 for 7
+/// tickets`.
+fn entry(line: &str) -> Option<&str> {
+    let (name, amount) = line.split_once(": ")?;
+    let number = amount.trim_start_matches(['*', ' ', '$', '\\']);
+    let named = name.chars().all(|c| c.is_alphabetic() || c == ' ') && number.starts_with(|c: char| c.is_ascii_digit());
+    before_phrase(amount).filter(|cut| named && cut.len() < amount.len())
+}
+
+/// Returns an amount of money in two parts: `85 dollars and 50 cents`.
+fn in_two_parts(value: &str) -> Option<&str> {
+    let cents = value.find(" cent")? + " cents".len();
+    let amount = value[..cents.min(value.len())].trim_end();
+    let parts = amount.contains(" dollar") || amount.contains(" euro");
+    Quantity::read(amount).filter(|_| parts).map(|_| amount)
+}
+
+/// Returns the choice that a sentence does not compute: `6 choose 2`.
+fn choice(value: &str) -> Option<&str> {
+    let (n, rest) = value.split_once(" choose ")?;
+    let k = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let alone = number(n) && k > 0 && !rest[k..].contains(|c: char| c.is_ascii_digit());
+    alone.then(|| &value[..n.len() + " choose ".len() + k])
+}
+
 /// Returns a text without the numbers at its end that say what is counted: `divisible by 3 or 5`.
 fn without_multiples(text: &str) -> &str {
     let at = ["divisible by ", "multiples of "]
@@ -179,6 +208,13 @@ mod tests {
             ("In total, 90 pens were sold during the 6 days.", Some(Some("90"))),
             ("So there are 9 * 2 = 18 eggs.", None),
             ("She has 18 eggs.", None),
+            ("Cost: $84 for 7 tickets.", Some(Some("$84"))),
+            (
+                "He paid 85 dollars and 50 cents.",
+                Some(Some("85 dollars and 50 cents")),
+            ),
+            ("There are 6 choose 2 ways.", Some(Some("6 choose 2"))),
+            ("There are 6 choose 2 = 15 ways.", None),
             ("3 shirts cost $45.", None),
             ("The roots are 2 and 3.", None),
             ("The point is (2, 3).", None),

@@ -30,6 +30,7 @@ pub(super) fn equal_within(answer: &str, label: &str, budget: &Budget) -> bool {
         || by_option(answer, label, budget)
         || is_same_time(answer, label)
         || by_unit(answer, label, budget)
+        || measure::have_same_parts(answer, label)
 }
 
 /// Compares one reading of each text.
