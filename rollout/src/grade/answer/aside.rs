@@ -8,7 +8,7 @@ use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{is_factor, is_rounding};
 
 /// Beginnings of clauses that say the same in other words.
-const CLAUSES: [&str; 23] = [
+const CLAUSES: [&str; 33] = [
     ", assuming ",
     ", which is ",
     ", which equals ",
@@ -32,11 +32,21 @@ const CLAUSES: [&str; 23] = [
     " and not ",
     " rather than ",
     " instead of ",
+    ", half of ",
+    ", twice as ",
+    ", half as ",
+    ", а не ",
+    ", nicht ",
+    " und nicht ",
+    " et non ",
+    "，而不是",
+    "，不是",
+    "（不是",
 ];
 /// Words with which an aside changes the answer before it.
 const JOINING: [&str; 8] = ["and", "plus", "minus", "times", "over", "to", "in", "per"];
 /// Beginnings of reasons and approximations behind the last value of a text.
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 16] = [
     "he ",
     "she ",
     "they ",
@@ -50,6 +60,9 @@ const REASONS: [&str; 13] = [
     "≈",
     "since ",
     "because ",
+    "half of ",
+    "twice as ",
+    "half as ",
 ];
 /// Words that reject another value, or the last one.
 const REJECTING: [&str; 5] = ["extraneous", "reject", "discard", "invalid", "ignor"];
@@ -254,7 +267,7 @@ fn in_brackets(line: &str) -> Option<&str> {
 fn clause(line: &str) -> Option<&str> {
     let begins = |clause: &&str| line.find(*clause).map(|at| (at, clause.len()));
     let (at, length) = CLAUSES.iter().filter_map(begins).min()?;
-    let (before, aside) = (&line[..at], &line[at + length..]);
+    let (before, aside) = (&line[..at], line[at + length..].trim_start());
     let words = aside.starts_with(|c: char| c.is_alphanumeric() || ['$', '\\'].contains(&c));
     // `3x = 54; x = 18` goes on to its result.
     let letter = aside.split_once('=').map(|(letter, _)| letter.trim_end());
@@ -322,6 +335,10 @@ mod tests {
             ("18 ($20)", None),
             ("3 (to 5)", None),
             ("84, which is half of 168", Some("84")),
+            ("84 cans, half of the 168 of last week", Some("84 cans")),
+            ("15, а не 20", Some("15")),
+            ("15个（不是20个）", Some("15个")),
+            ("15 元，而不是 20 元", Some("15 元")),
             ("84; the other candidate 42 is extraneous", Some("84")),
             ("12 - that is, 3 boxes of 4", Some("12")),
             ("$\\frac{5}{9}$, or about 55.6%", Some("$\\frac{5}{9}$")),

@@ -54,12 +54,50 @@ pub(in crate::grade) fn without_trailer(text: &str) -> &str {
             .or_else(|| without_citation(end))
             .or_else(|| without_reference(end))
             .or_else(|| without_check(end))
+            .or_else(|| without_offer(end))
+            .or_else(|| without_confidence(end))
         else {
             return kept;
         };
         kept = shorter;
     }
     kept
+}
+
+/// Beginnings of a last paragraph that offers help.
+const OFFERS: [&str; 7] = [
+    "would you like",
+    "let me know",
+    "feel free",
+    "do you want me",
+    "if you have any",
+    "if you need",
+    "do you need",
+];
+/// Words at the end of what a text says of its own certainty.
+const CERTAIN: [&str; 5] = ["confidence", "confident", "sure", "certain", "certainty"];
+/// Beginnings of such words.
+const SURE: [&str; 6] = [" with ", ", i'm ", ", i am ", ". i'm ", ". i am ", " (i'm "];
+
+/// Returns a text without a last paragraph that only offers help.
+fn without_offer(text: &str) -> Option<&str> {
+    let (before, line) = text.rsplit_once("\n\n")?;
+    let lower = line.to_lowercase();
+    let offers = OFFERS
+        .iter()
+        .any(|words| lower.trim_start_matches(['*', '_']).starts_with(words));
+    let other = ANSWERS.iter().any(|word| lower.contains(word)) || lower.contains(['=', '\\']);
+    (offers && !other && line.len() <= NEAR && before.contains(|c: char| c.is_alphanumeric())).then_some(before)
+}
+
+/// Returns a text without words at its end that say how certain it is: `with 90% confidence`.
+fn without_confidence(text: &str) -> Option<&str> {
+    let near = text.floor_char_boundary(text.len().saturating_sub(NEAR));
+    let lower = text[near..].trim_end_matches(['.', '!', ')', '*']).to_ascii_lowercase();
+    let certain = CERTAIN.iter().any(|word| lower.ends_with(word));
+    let at = SURE.iter().filter_map(|words| lower.rfind(words)).max()?;
+    let said = lower[at..].contains('%') && lower[at..].len() <= 32 && certain;
+    said.then(|| &text[..near + at + usize::from(lower[at..].starts_with('.'))])
 }
 
 /// Beginnings of a last paragraph that checks the answer above it.
@@ -78,7 +116,7 @@ const CHECKS: [&str; 12] = [
     "we can verify",
 ];
 /// Words with which a check takes the answer back or goes on to another.
-const RETRACTING: [&str; 14] = [
+const RETRACTING: [&str; 13] = [
     "wait",
     "wrong",
     "not",
@@ -87,7 +125,6 @@ const RETRACTING: [&str; 14] = [
     "oops",
     "incorrect",
     "actually",
-    "so ",
     "thus",
     "hence",
     "therefore",
@@ -208,6 +245,11 @@ mod tests {
             "He has 18 apples.\n\nVerification: 18 apples × 2 = 36 halves.",
             "He has 18 apples.\n\n**Verification:**\n\n18 apples × 2 = 36 halves ✓",
             "He has 18 apples.\n\nLet me verify: 18 × 2 = 36, which matches.",
+            "He has 18 apples.\n\nCheck: 18 × 2 = 36, so it works.",
+            "He has 18 apples.\n\nWould you like me to explain step 2 further?",
+            "He has 18 apples.\n\nLet me know if you need help with the other 2 questions!",
+            "He has 18 apples. I'm 100% sure.",
+            "He has 18 apples. with 90% confidence",
         ] {
             assert_eq!(without_trailer(text).trim_end(), "He has 18 apples.", "{text}");
         }

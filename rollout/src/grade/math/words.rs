@@ -22,7 +22,7 @@ pub(super) fn in_words(text: &str) -> Option<Expr> {
         rest.and_then(number)
             .map(|number| Expr::Negative(Box::new(number)))
             .or_else(|| in_parts(&plain))
-            .or_else(|| money(&plain))
+            .or_else(|| money(&plain, text.contains('$')))
     })
 }
 
@@ -42,11 +42,13 @@ fn in_parts(words: &str) -> Option<Expr> {
     }
 }
 
-/// Reads an amount of money in two parts: `85 dollars and 50 cents`.
-fn money(words: &str) -> Option<Expr> {
+/// Reads an amount of money in two parts: `85 dollars and 50 cents`, `$85 and 50 cents`.
+fn money(words: &str, has_sign: bool) -> Option<Expr> {
     let words: Vec<&str> = words.split(' ').filter(|word| *word != "and").collect();
-    let [large, unit, small, cents] = words.as_slice() else {
-        return None;
+    let (large, unit, small, cents) = match words.as_slice() {
+        [large, unit, small, cents] => (large, unit, small, cents),
+        [large, small, cents] if has_sign => (large, &"dollars", small, cents),
+        _ => return None,
     };
     let money = ["dollar", "dollars", "euro", "euros"].contains(unit) && ["cent", "cents"].contains(cents);
     let large: u64 = large.trim_start_matches('$').replace(',', "").parse().ok()?;
@@ -130,6 +132,7 @@ mod tests {
             ("one fifth", "5", false),
             ("85\\text{ dollars and }50\\text{ cents}", "85.5", true),
             ("3 dollars and 5 cents", "3.5", false),
+            ("\\$15 and 20 cents", "15.2", true),
             ("3 dollars and 5 cents", "\\$3.05", true),
             ("x \\le -3 \\lor x \\ge 2", "(-\\infty,-3]\\cup[2,\\infty)", true),
             ("x > 1 \\land x < 4", "(1,4)", true),
