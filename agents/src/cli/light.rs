@@ -53,7 +53,7 @@ impl LightCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// When its input is wrong, or a file or service fails.
+    /// Fails if its input is wrong, or a file or service fails.
     pub fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Status(args) => status::run(args),

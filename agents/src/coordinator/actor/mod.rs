@@ -47,7 +47,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Coordinator {
     env: Arc<Env>,
-    /// How groups are played.
+    /// The way in which groups are played.
     specs: GroupSpecs,
     admission: Admission,
     play: Play,
