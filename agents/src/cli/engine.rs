@@ -38,6 +38,9 @@ pub struct EngineArgs {
         default_value = "127.0.0.1:8101"
     )]
     pub listen: SocketAddr,
+    /// Append log lines to this file of a run, for `dyad logs`
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub log: Option<PathBuf>,
 }
 
 pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
@@ -48,6 +51,7 @@ pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
     let _telemetry = telemetry::init(Telemetry {
         role: "engine",
         agent: Some(args.agent.to_string()),
+        file: args.log.clone(),
         stderr: Some("info"),
         ..Telemetry::default()
     })?;
