@@ -2,7 +2,7 @@
 
 use super::statement::{sentence, unset};
 
-/// Returns true if words behind an announcement suppose its letter: ` A would be right in a vacuum`.
+/// Returns true if words behind an announcement suppose its letter: ` A would be right if ..`.
 pub(super) fn is_supposed(behind: &str) -> bool {
     let letter = behind.trim_start_matches([' ', '(', '*', ':']);
     let after = letter.get(1..).map(|after| unset(after).trim_start().to_lowercase());
