@@ -102,7 +102,7 @@ pub(super) fn before_place(text: &str) -> Option<&str> {
     let start = start.max().unwrap_or(0);
     let sentence = &text[start..];
     let place = [" at ", " when "].iter().filter_map(|word| sentence.rfind(word)).max();
-    let place = place.filter(|at| is_assignment("", &sentence[at + 1..]));
+    let place = place.filter(|at| is_assignment("", &sentence[at + 1..]) && !solves(sentence, *at));
     let counted = sentence
         .find(" ways to ")
         .filter(|at| !goes_on(&sentence[*at..]) && !sentence[at + 1..].contains(" ways"));
@@ -111,6 +111,23 @@ pub(super) fn before_place(text: &str) -> Option<&str> {
     let cut = cut.trim_end_matches([' ', ',', '*', '(']);
     let value = cut.trim_end_matches(['$', ')', '\\']);
     (value.ends_with(|c: char| c.is_ascii_digit() || c == '}')).then(|| &text[..start + cut.len()])
+}
+
+/// Returns true if the formula before words for a place holds its variable: `$x^2 = 4$ when $x = 2$`
+/// gives the value of `x`.
+fn solves(sentence: &str, place: usize) -> bool {
+    let (before, behind) = (sentence[..place].trim_end(), &sentence[place + 1..]);
+    let letter = behind
+        .split(' ')
+        .nth(1)
+        .and_then(|word| word.chars().find(char::is_ascii_alphabetic));
+    let formula = match before.strip_suffix('$') {
+        Some(inside) => inside.rsplit('$').next(),
+        None => before.rsplit(' ').next(),
+    };
+    letter
+        .zip(formula)
+        .is_some_and(|(letter, formula)| formula.contains(letter))
 }
 
 /// Returns an answer without the parts that make up its total: `15 in total: 5 for each`.
@@ -274,6 +291,8 @@ mod tests {
                 Some("There are $\\binom{5}{2} = 10$"),
             ),
             ("The minimum is at $x = 2$.", None),
+            ("So $x^2 = 4$ when $x = 2$.", None),
+            ("So $y = 4$ when $x = 2$.", Some("So $y = 4$")),
             ("They meet at $x = 2$.", None),
             ("There are 3 ways to go up and 4 ways to go down.", None),
             ("There are 3 ways to go up, so 12 in all.", None),

@@ -86,8 +86,10 @@ pub(in crate::grade) fn is_of_time(text: &str, number: &str) -> bool {
     let before = &text[..number.as_ptr().addr() - text.as_ptr().addr()];
     let hour = before
         .strip_suffix(':')
-        .is_some_and(|hour| hour.ends_with(|c: char| c.is_ascii_digit()));
-    hour && number.bytes().all(|byte| byte.is_ascii_digit())
+        .filter(|hour| hour.ends_with(|c: char| c.is_ascii_digit()));
+    // `Q1:15` answers a question.
+    let word = hour.map(|hour| hour.trim_end_matches(|c: char| c.is_ascii_digit()));
+    word.is_some_and(|word| !word.ends_with(char::is_alphabetic)) && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns an amount of money with the letter of its scale: the `$15M` of a sentence.

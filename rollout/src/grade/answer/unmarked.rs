@@ -54,6 +54,7 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
         return Some(Some(remainder));
     }
     if let Some(value) = computed(line)
+        .or_else(|| in_two_parts(line))
         .or_else(|| counted(line))
         .or_else(|| entry(line))
         .or_else(|| total(line))
@@ -193,7 +194,10 @@ fn total(line: &str) -> Option<&str> {
     let purpose = [" for the ", " for all ", " over the ", " for his ", " for her "]
         .iter()
         .any(|words| behind.starts_with(words));
-    let plain = !behind.contains(['=', ',', ';', ':']) && !behind.contains("total") && !goes_on(behind);
+    let plain = !behind.contains(['=', ',', ';', ':'])
+        && !behind.contains("total")
+        && !behind.contains(" and ")
+        && !goes_on(behind);
     let value = text[..end].trim_end_matches(['.', ',']);
     (purpose && plain && value.ends_with(|c: char| c.is_ascii_digit())).then_some(value)
 }
@@ -257,6 +261,7 @@ mod tests {
             ),
             ("So $84 in all for the 7 tickets at $12 each.", Some(Some("$84"))),
             ("4 out of the 20 cookies are left.", Some(Some("4"))),
+            ("85 dollars and 0 cents", Some(Some("85 dollars and 0 cents"))),
             ("He paid $15 and 20 cents.", Some(Some("$15 and 20 cents"))),
             ("3 shirts cost $45.", None),
             ("The roots are 2 and 3.", None),

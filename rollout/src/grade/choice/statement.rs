@@ -2,7 +2,7 @@
 
 use super::labelled::{is_behind_its_value, is_labelled, is_right_in_chinese};
 use super::letter::{LETTERS, is_one_of_several};
-use super::supposed::is_conditional;
+use super::supposed::{does_best, is_conditional};
 use crate::grade::normal::wide::is_han;
 
 /// How much of a text around a letter is read, in bytes.
@@ -262,8 +262,7 @@ fn is_right(before: &str, after: &str) -> bool {
     let after = without_brackets(unset(after).trim_start());
     let begins = named(before).trim_end();
     let begins = begins.is_empty() || begins.ends_with(['.', '\n', ',']);
-    let fits = ["correctly ", "best "].iter().any(|word| after.starts_with(word));
-    if begins && (fits || after.strip_prefix("it is").is_some_and(ends_sentence)) {
+    if begins && (does_best(after) || after.strip_prefix("it is").is_some_and(ends_sentence)) {
         return true;
     }
     let Some(rest) = VERBS.iter().find_map(|verb| after.strip_prefix(verb)) else {

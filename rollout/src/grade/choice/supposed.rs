@@ -1,4 +1,4 @@
-//! Finds letters that are right only under a condition: `A would be right in a vacuum`.
+//! Reads verbs behind a letter: `A would be right in a vacuum`, `B best explains it`.
 
 use super::statement::{sentence, unset};
 
@@ -15,9 +15,23 @@ pub(super) fn is_conditional(after: &str) -> bool {
     after.starts_with("would ") && words.any(|word| ["in", "if", "for", "when", "under", "only"].contains(&word))
 }
 
+/// Returns true if words behind a letter say that it does best: `best explains it`. In `A best
+/// guess is` the letter is an article.
+pub(super) fn does_best(after: &str) -> bool {
+    let does = ["correctly ", "best "].iter().find_map(|word| after.strip_prefix(word));
+    let verb = does.and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    verb.ends_with('s') && !verb.ends_with("ss")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::is_supposed;
+    use super::{does_best, is_supposed};
+
+    #[test]
+    fn a_letter_may_do_best() {
+        assert!(does_best("best explains it") && does_best("correctly states the law"));
+        assert!(!does_best("best guess is b") && !does_best("correctly balanced equation") && !does_best(""));
+    }
 
     #[test]
     fn a_letter_may_be_right_under_a_condition_only() {
