@@ -12,8 +12,8 @@ use crate::agent::heartbeat::own_engine;
 use crate::base::signals::Signals;
 use crate::engine::process::server::{self, ServingEngine};
 use crate::observe::{Metering, MetricsPlan};
-use crate::run_folder::{RunFolder, telemetry};
 use crate::run_folder::telemetry::Telemetry;
+use crate::run_folder::{RunFolder, telemetry};
 
 /// Time between two looks at the engine's numbers.
 const LOOK: Duration = Duration::from_millis(500);

@@ -122,7 +122,13 @@ impl Metering {
                 served: None,
             });
         };
-        Self::of_run(plan, folder.run(), folder.config().ok().as_ref(), Some(folder), component)
+        Self::of_run(
+            plan,
+            folder.run(),
+            folder.config().ok().as_ref(),
+            Some(folder),
+            component,
+        )
     }
 
     /// Begins like [`Self::begin`], for a process that may be far from the run's folder: no

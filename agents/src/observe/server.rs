@@ -75,7 +75,9 @@ pub(super) fn serve(
 
 impl ServedMetrics {
     pub(super) async fn close(self) {
-        let removed = self.folder.map_or(Ok(()), |folder| targets::remove(&folder, &self.component));
+        let removed = self
+            .folder
+            .map_or(Ok(()), |folder| targets::remove(&folder, &self.component));
         if let Err(error) = removed {
             tracing::warn!(%error, "prometheus.json keeps an address that nothing answers: remove its entry");
         }

@@ -28,14 +28,22 @@ fn engines_and_ranks_show_metrics_of_their_own() {
         let page = get(&address, "/metrics");
         let memory = format!("process_resident_memory_bytes{{run=\"{run}\"}} ");
         assert!(page.contains(&memory), "{name}: {page}");
-        assert!(page.contains("device=\"cpu\"") || name == "coordinator", "{name}: {page}");
+        assert!(
+            page.contains("device=\"cpu\"") || name == "coordinator",
+            "{name}: {page}"
+        );
     }
-    let engine = || targets(&folder).into_iter().find(|(name, _)| name == "b.engine0").unwrap().1;
-    let steps = format!("dyad_engine_batch_rows_count{{run=\"{run}\",agent=\"b\"}} ");
-    wait_until("steps of the engine", PATIENCE, || {
-        let page = get(&engine(), "/metrics");
-        let count = page.lines().find_map(|line| line.strip_prefix(&steps));
-        count.is_some_and(|count| count != "0")
+    let engine = || {
+        targets(&folder)
+            .into_iter()
+            .find(|(name, _)| name == "b.engine0")
+            .unwrap()
+            .1
+    };
+    // It has a value once the engine has weights.
+    let usage = format!("dyad_engine_cache_usage_ratio{{run=\"{run}\",agent=\"b\"}} ");
+    wait_until("the cache of the engine", PATIENCE, || {
+        get(&engine(), "/metrics").contains(&usage)
     });
 
     let before = engine();

@@ -227,7 +227,8 @@ pub(crate) struct Group {
 }
 
 pub(crate) fn one(folder: &RunFolder, group: &str, member: &str) -> Result<Whole, ApiError> {
-    let missing = || ApiError::missing("this conversation is not written: it has not ended, or run.transcripts leaves it out");
+    let missing =
+        || ApiError::missing("this conversation is not written: it has not ended, or run.transcripts leaves it out");
     let member: u16 = member.parse().map_err(|_| missing())?;
     let (group, members) = members(folder, group)?;
     let rewards = |(member, transcript): &(u16, Transcript)| Member {

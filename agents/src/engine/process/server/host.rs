@@ -20,7 +20,9 @@ use crate::engine::process::link;
 use crate::engine::process::link::Secret;
 use crate::engine::process::model_match;
 use crate::engine::stuck;
-use crate::engine::{EngineClient, EngineFailure, EngineProgress, Finished, GenerationJob, Visit, VisitUpdate, WeightRefusal};
+use crate::engine::{
+    EngineClient, EngineFailure, EngineProgress, Finished, GenerationJob, Visit, VisitUpdate, WeightRefusal,
+};
 
 /// The status and the reason of a rejected request.
 pub(crate) type Rejection = (u16, String);
