@@ -204,7 +204,10 @@ mod tests {
         let check = |note: &str| {
             let row = format!("{{\"prompt\": \"o1\", \"label\": \"o1\", \"metadata\": {{\"note\": \"{note}\"}}}}\n");
             std::fs::write(&path, row).unwrap();
-            check(&config, built.as_ref()).map_err(|(key, error)| format!("{key}: {error}"))
+            match problems(&config, built.as_ref()).first() {
+                Some((key, error)) => Err(format!("{key}: {error}")),
+                None => Ok(()),
+            }
         };
         check(&"x".repeat(15 << 10)).unwrap();
         let refused = check(&"x".repeat(17 << 10)).unwrap_err();

@@ -20,7 +20,7 @@ use crate::participant::Host;
 pub(super) struct AnswerTable {
     seats: BTreeMap<AgentName, Seat>,
     /// The weights of each agent, for people.
-    labels: BTreeMap<AgentName, String>,
+    labels: BTreeMap<String, String>,
     /// Holds random models for as long as engines may read them.
     _scratch: Scratch,
 }
@@ -50,7 +50,9 @@ impl AnswerTable {
         for (agent, chosen) in &chosen {
             eprintln!("{agent}: {}", chosen.label);
         }
-        let labels = chosen.into_iter().map(|(agent, chosen)| (agent, chosen.label));
+        let labels = chosen
+            .into_iter()
+            .map(|(agent, chosen)| (agent.to_string(), chosen.label));
         Ok(Some(Self {
             seats,
             labels: labels.collect(),

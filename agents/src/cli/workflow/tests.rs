@@ -169,8 +169,8 @@ async fn scripted_answers_have_neither_tokens_nor_weights() {
     let mut played = played(&config, sum(), 1, 0, &says).await.unwrap();
     scripted.name_weights(&mut played[0]);
     let shown = render(&played[0]);
-    assert!(shown.contains(", agent a  (scripted, stop)\n"), "{shown}");
-    assert!(!shown.contains("weights") && !shown.contains("token"), "{shown}");
+    assert!(shown.contains("solver, agent solver  (scripted, stop)\n"), "{shown}");
+    assert!(!shown.contains(", weights ") && !shown.contains(" token"), "{shown}");
 }
 
 /// Returns the recipe with absolute paths of its documents.
