@@ -72,7 +72,8 @@ impl TranscriptBuilder<'_> {
             .into(),
             logprobs_of: made.logprobs_of.name().into(),
             time: self.times.and_then(|times| times.of(key)),
-            mean_logprob: f64::from(made.logprobs.iter().sum::<f32>()) / made.logprobs.len().max(1) as f64,
+            // The sum of no numbers is -0.
+            mean_logprob: f64::from(made.logprobs.iter().sum::<f32>() + 0.0) / made.logprobs.len().max(1) as f64,
         }
     }
 

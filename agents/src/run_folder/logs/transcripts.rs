@@ -62,7 +62,7 @@ pub struct TranscriptTurn {
     pub text: String,
     #[serde(default)]
     pub tokens: u32,
-    /// `lineage.step` of its newest weights.
+    /// `lineage.step` of its newest weights; in `dyad workflow test` their name.
     #[serde(default)]
     pub version: String,
     /// The weights that sampled its tokens, in order, if they changed during the turn.
@@ -74,7 +74,7 @@ pub struct TranscriptTurn {
     #[serde(default, deserialize_with = "number")]
     pub mean_logprob: f64,
     /// The distribution of the log-probs: `sampled`, `truncated` (both those it was sampled from),
-    /// `tempered`, `raw`, `unknown` or `absent`. Empty in transcripts of earlier releases.
+    /// `tempered`, `raw`, `unknown`, `absent`, or `scripted` in `dyad workflow test`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub logprobs_of: String,
     /// Differs between equal runs. Absent if the turn was committed by an earlier coordinator.
