@@ -11,9 +11,10 @@ use tch::{Device, Kind};
 use super::checks::check_optim;
 use super::client::TrainerClient;
 use super::command_log::CommandLog;
+use super::computing::Computing;
 use super::error::TrainError;
 use super::gradient::Trainable;
-use super::layout::{Computing, Held};
+use super::layout::Held;
 use super::options::TrainerOptions;
 use super::owned::Owned;
 use super::ranks::{self, Ranks};
@@ -227,7 +228,8 @@ impl Trainer {
 
     pub(super) fn reference_in_step(&mut self) -> Result<(), Stop> {
         let copy = self.copy_as_reference();
-        self.reference = Some(self.ranks.agree(copy)?);
+        let reference = self.ranks.agree(copy)?;
+        self.set_reference(Some(reference));
         Ok(())
     }
 

@@ -117,34 +117,45 @@ fn rank_0_stopped_in_a_publication_is_noticed() {
 }
 
 /// Rank 1 lags behind by less than the timeout in each pass, and by far more in a batch.
-#[test]
-fn slow_rank_is_not_taken_for_a_lost_one() {
-    const NAME: &str = "train::tests::ranks::held::slow_rank_is_not_taken_for_a_lost_one";
+fn slow(test: &str, options: TrainerOptions) {
     let Some(member) = Member::here() else {
         let folder = tempfile::tempdir().unwrap();
-        return Started::armed(NAME, 2, folder.path(), "pass.begun/1=sleep(600)").succeed();
+        return Started::armed(test, 2, folder.path(), "pass.begun/1=sleep(600)").succeed();
     };
     tch::set_num_threads(1);
     let options = TrainerOptions {
         micro_batch_tokens: 1,
         keep_reference: true,
-        ..options(false)
+        ..options
     };
     let mut trainer = rank(&member, options);
     drive(&member, &mut trainer, |trainer| {
         let version = WeightVersion { lineage: 1, step: 0 };
         trainer.execute(TrainCommand::Publish { seq: 0, version }).unwrap();
-        let (batch, loss) = (batch(0), POLICY);
-        let weights = ForwardWeights::Reference;
-        for command in [
-            TrainCommand::Forward {
-                seq: 1,
-                batch: batch.clone(),
-                weights,
-            },
-            TrainCommand::ForwardBackward { seq: 2, batch, loss },
-        ] {
-            trainer.execute(command).unwrap();
+        let (seq, loss) = (3, POLICY);
+        for (seq, weights) in [(1, ForwardWeights::Reference), (2, ForwardWeights::Trained)] {
+            let batch = batch(0);
+            trainer.execute(TrainCommand::Forward { seq, batch, weights }).unwrap();
         }
+        let batch = batch(0);
+        trainer
+            .execute(TrainCommand::ForwardBackward { seq, batch, loss })
+            .unwrap();
     });
+}
+
+#[test]
+fn slow_rank_with_a_whole_state_is_not_taken_for_a_lost_one() {
+    slow(
+        "train::tests::ranks::held::slow_rank_with_a_whole_state_is_not_taken_for_a_lost_one",
+        options(false),
+    );
+}
+
+#[test]
+fn slow_rank_with_a_split_gradient_is_not_taken_for_a_lost_one() {
+    slow(
+        "train::tests::ranks::held::slow_rank_with_a_split_gradient_is_not_taken_for_a_lost_one",
+        by_gradient(),
+    );
 }
