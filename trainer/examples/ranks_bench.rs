@@ -132,8 +132,8 @@ impl Collective for Timed {
         self.count(|group| group.broadcast(value, root, patience))
     }
 
-    fn barrier(&self, patience: Patience) -> std::result::Result<(), CollectiveError> {
-        self.count(|group| group.barrier(patience))
+    fn barrier(&self) -> std::result::Result<(), CollectiveError> {
+        self.count(|group| group.barrier())
     }
 }
 

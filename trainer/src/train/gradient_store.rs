@@ -7,7 +7,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::model_parts::LayerWeights;
 use super::split_pass::{Act, Plan, SplitPass, zero};
-use crate::collective::{Collective, CollectiveError, Patience, Shared};
+use crate::collective::{Collective, CollectiveError, Shared};
 use crate::model::{Leaf, ModelError};
 
 /// The gradient of the trained weights, in f32.
@@ -127,7 +127,7 @@ impl GradientStore {
             Self::Whole { group, lost, .. } => {
                 let mut lost = lock(lost);
                 if lost.is_none() {
-                    *lost = group.barrier(Patience::Step).err();
+                    *lost = group.barrier().err();
                 }
             }
         }

@@ -11,7 +11,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::model_parts::{LayerWeights, Stretch};
 use super::ranks::{Cut, Parts};
-use crate::collective::{Collective, CollectiveError, Operation, Patience, Shared};
+use crate::collective::{Collective, CollectiveError, Operation, Shared};
 
 /// What a pass over a micro-batch computes with the trained weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl SplitPass {
     /// Waits for the other ranks, outside a pass.
     pub(super) fn meet(&mut self) {
         if self.lost.is_none() {
-            let met = self.group.barrier(Patience::Step);
+            let met = self.group.barrier();
             self.note(met);
         }
     }

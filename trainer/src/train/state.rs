@@ -84,8 +84,8 @@ impl Trainer {
     /// all ranks have verified it. Each then copies its parts from the files to their places.
     pub(super) fn load(&mut self, path: &str) -> Result<TrainReply, Stop> {
         let folder = self.find(path)?;
-        let read = self.read(&folder);
-        self.ranks.meet()?;
+        let (read, met) = self.ranks.together(|| self.read(&folder));
+        met.map_err(Stop::Ended)?;
         let read = self.ranks.agree(read)?;
         self.take_over(&read)?;
         Ok(TrainReply::Loaded { meta: read.state.meta })
@@ -137,8 +137,12 @@ impl Trainer {
     }
 
     fn take_over(&mut self, read: &Read) -> Result<(), Stop> {
-        let taken = self.take_state(read);
-        self.ranks.meet()?;
+        self.weights_move();
+        let (taken, met) = self.ranks.together(|| self.take_state(read));
+        met.map_err(Stop::Ended)?;
+        self.owned.optimizer.set_steps(read.state.optimizer_steps);
+        let followed = self.model.follow(&self.weights).and_then(|()| self.model.clear());
+        let taken = taken.and_then(|reference| followed.map(|()| reference).map_err(Stop::from));
         let reference = self.ranks.agree(taken)?;
         let reference = if self.follows_average() {
             Some(self.copy_as_reference()?)
@@ -155,9 +159,8 @@ impl Trainer {
     }
 
     /// Takes this rank's part of a checkpoint. Returns its reference policy.
-    fn take_state(&mut self, read: &Read) -> Result<Option<Reference>, Stop> {
-        self.weights_move();
-        let (state, weights) = (&read.state, &read.weights);
+    fn take_state(&self, read: &Read) -> Result<Option<Reference>, Stop> {
+        let weights = &read.weights;
         let take =
             |source: &dyn ParamSource, own: &Tensor| self.parts.take(own, |range, part| source.copy(range, part));
         let reference = match &read.reference {
@@ -184,9 +187,6 @@ impl Trainer {
         for (stored, own) in read.moments.iter().zip([first, second]) {
             take(stored, own)?;
         }
-        self.owned.optimizer.set_steps(state.optimizer_steps);
-        self.model.follow(&self.weights)?;
-        self.model.clear()?;
         Ok(reference)
     }
 

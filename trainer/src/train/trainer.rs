@@ -101,7 +101,7 @@ impl Trainer {
     }
 
     fn build(
-        ranks: Ranks,
+        mut ranks: Ranks,
         shape: ModelShape,
         base: Option<Weights>,
         source: Source,
@@ -121,6 +121,7 @@ impl Trainer {
             let reason = format!("weights are trained in f32, these are {kind:?}");
             return Err(ModelError::Shape { reason });
         }
+        let (held, met) = ranks.together(|| Held::new(&shape, source, &options, &ranks));
         let Held {
             layout,
             parts,
@@ -128,7 +129,11 @@ impl Trainer {
             computing,
             owned,
             gradient,
-        } = Held::new(&shape, source, &options, &ranks)?;
+        } = held?;
+        // The first command reports it.
+        if let Err(lost) = met {
+            ranks.end(lost);
+        }
         let model = Trainable::new(
             &shape,
             &layout,

@@ -29,10 +29,9 @@ use crate::base::{log_scope, startup};
 use crate::policy;
 use crate::run_folder::RunFolder;
 
-/// The time in which all ranks must have checked their files.
-const START: Duration = Duration::from_secs(600);
-/// The same for ranks that a launcher starts together: rank 0 comes when its engines are up.
-const LAUNCHED: Duration = Duration::from_secs(3600);
+/// The time in which all ranks must have checked their files. A slow disk may need it for a large
+/// model. Rank 0 of a launcher comes when its engines are up. A rank that ends is noticed earlier.
+const START: Duration = Duration::from_secs(3600);
 /// The patience between ranks if `engine.stuck_after` is off.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Gloo's connections have no password: they stay on this machine.
@@ -56,14 +55,6 @@ impl Start {
         match self {
             Self::Child { rank, .. } => *rank,
             Self::Launched(launched) => launched.rank,
-        }
-    }
-
-    /// The time in which all ranks must have come.
-    fn patience(&self) -> Duration {
-        match self {
-            Self::Child { .. } => START,
-            Self::Launched(_) => LAUNCHED,
         }
     }
 
@@ -210,7 +201,7 @@ fn meeting(folder: &RunFolder, name: &AgentName, settings: &AgentConfig, start: 
         address,
         rank: start.rank(),
         world_size,
-        start: start.patience(),
+        start: START,
         // A little less: the error then names the operation before the watch ends the process.
         timeout: if stuck_after.is_zero() {
             PATIENCE
@@ -282,23 +273,5 @@ mod tests {
             assert!(text.contains(&format!("waiting for {waits_for}")), "{text}");
             assert!(text.contains("of 3 did not meet the others within"), "{text}");
         }
-    }
-
-    #[test]
-    fn launched_ranks_wait_for_an_hour() {
-        let child = Start::Child {
-            rank: 1,
-            generation: "x".into(),
-        };
-        let launched = Start::Launched(Launched {
-            rank: 1,
-            world_size: 2,
-            local_rank: 1,
-            master: ([127, 0, 0, 1], 29500).into(),
-            serves: false,
-            restart: 0,
-        });
-        assert_eq!(child.patience(), Duration::from_secs(600));
-        assert_eq!(launched.patience(), Duration::from_secs(3600), "engines come first");
     }
 }

@@ -116,6 +116,38 @@ fn rank_0_stopped_in_a_publication_is_noticed() {
     }
 }
 
+/// Rank 1 reads the model and the checkpoint for longer than three timeouts.
+#[test]
+fn slow_disk_of_a_rank_is_not_taken_for_a_lost_one() {
+    const NAME: &str = "train::tests::ranks::held::slow_disk_of_a_rank_is_not_taken_for_a_lost_one";
+    let Some(member) = Member::here() else {
+        let folder = tempfile::tempdir().unwrap();
+        return Started::armed(NAME, 2, folder.path(), "together.begun/1=sleep(5000)").succeed();
+    };
+    tch::set_num_threads(1);
+    let mut trainer = rank(&member, options(true));
+    drive(&member, &mut trainer, |trainer| {
+        let root = member.folder.join("checkpoints");
+        let saved = save(trainer, 0, &root);
+        load(trainer, 1, &root);
+        assert_eq!(save(trainer, 2, &member.folder.join("again")), saved);
+    });
+}
+
+#[test]
+fn rank_stopped_while_it_reads_is_noticed() {
+    const NAME: &str = "train::tests::ranks::held::rank_stopped_while_it_reads_is_noticed";
+    let Some(member) = Member::here() else {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ranks = Started::armed(NAME, 2, folder.path(), "together.begun/1=stop");
+        assert!(ranks.0[0].wait().unwrap().success());
+        return;
+    };
+    let mut trainer = rank(&member, options(false));
+    let error = trainer.take_reference().unwrap_err();
+    assert!(matches!(error, TrainError::Ended(_)), "{error}");
+}
+
 /// Rank 1 lags behind by less than the timeout in each pass, and by far more in a batch.
 fn slow(test: &str, options: TrainerOptions) {
     let Some(member) = Member::here() else {

@@ -5,7 +5,7 @@ use broker::protocol::train::{ForwardWeights, TrainCommand};
 use tch::{Device, Kind, Tensor};
 
 use super::*;
-use crate::collective::{Collective, Patience};
+use crate::collective::Collective;
 use crate::collective::tests::{megabytes, peak_of, reset_peak};
 use crate::model::{ModelShape, ParamSource, StoredParams};
 use crate::train::TrainerClient;
@@ -43,7 +43,7 @@ fn whole_weights_are_gone_before_the_gradient_is_there() {
     assert!((100..160).contains(&more), "{more} MB");
     drop(trainer);
     // Waits for the other rank: one that ends at once would be lost before the other meets it.
-    member.join("end", TIMEOUT).barrier(Patience::Step).unwrap();
+    member.join("end", TIMEOUT).barrier().unwrap();
 }
 
 /// Rank 0 of two has a block of 16 MB at a time. The whole model has 59 MB. The engine has its copy
