@@ -32,7 +32,7 @@ use crate::run_folder::RunFolder;
 /// The time in which all ranks must have checked their files. A slow disk may need it for a large
 /// model. Rank 0 of a launcher comes when its engines are up. A rank that ends is noticed earlier.
 const START: Duration = Duration::from_secs(3600);
-/// The patience between ranks if `engine.stuck_after` is off.
+/// The patience between ranks if `engine.stuck_after` is off: that of PyTorch's NCCL groups.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Gloo's connections have no password: they stay on this machine.
 const ADDRESS: &str = "127.0.0.1";
@@ -177,7 +177,6 @@ pub(crate) async fn lost(mut ranks: watch::Receiver<Option<LostRank>>) -> anyhow
 
 /// The place where the ranks meet. Call it when the device of `settings` is set up.
 fn meeting(folder: &RunFolder, name: &AgentName, settings: &AgentConfig, start: &Start) -> anyhow::Result<Meeting> {
-    let stuck_after = settings.engine.stuck_after.0;
     let (store, address, world_size, generation) = match start {
         Start::Child { generation, .. } => (
             Store::File(folder.ranks().join(format!("{name}-{generation}"))),
@@ -202,14 +201,19 @@ fn meeting(folder: &RunFolder, name: &AgentName, settings: &AgentConfig, start: 
         rank: start.rank(),
         world_size,
         start: START,
-        // A little less: the error then names the operation before the watch ends the process.
-        timeout: if stuck_after.is_zero() {
-            PATIENCE
-        } else {
-            stuck_after * 4 / 5
-        },
+        timeout: patience(settings.engine.stuck_after.0),
         gpu: gpu(settings)?,
     })
+}
+
+/// The time that an operation waits for other ranks. A little less than `stuck_after`: the error
+/// then names the operation before the watch ends the process.
+fn patience(stuck_after: Duration) -> Duration {
+    if stuck_after.is_zero() {
+        PATIENCE
+    } else {
+        stuck_after * 4 / 5
+    }
 }
 
 /// The GPU of tensors that go through NCCL. NCCL has no two ranks on one GPU.
@@ -273,5 +277,11 @@ mod tests {
             assert!(text.contains(&format!("waiting for {waits_for}")), "{text}");
             assert!(text.contains("of 3 did not meet the others within"), "{text}");
         }
+    }
+
+    #[test]
+    fn ranks_wait_for_a_time_even_if_the_watch_is_off() {
+        assert_eq!(patience(Duration::from_secs(10)), Duration::from_secs(8));
+        assert_eq!(patience(Duration::ZERO), Duration::from_secs(600));
     }
 }
