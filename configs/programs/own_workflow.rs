@@ -107,7 +107,7 @@ impl Workflow for DoubleCheck {
         let verdict = f32::from(rejects.is_some_and(|rejects| rejects == (s1 < 0.5)));
         rewards.push(reward(&self.solver, 0, &[("correct", s1)]));
         rewards.push(reward(&self.verifier, 0, &[("verdict", verdict), ("gain", s2 - s1)]));
-        let metrics = vec![("success", s2.into()), ("solver_first", s1.into())];
+        let metrics = vec![("success", share(s2)), ("solver_first", share(s1))];
         grades.settle(Outcome { rewards, metrics })
     }
 }

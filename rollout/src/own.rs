@@ -59,7 +59,7 @@ pub use crate::grade::{Grader, OwnGrader};
 pub use crate::workflow::program::Program;
 pub use crate::workflow::{
     Ask, Event, Grades, Grading, Outcome, Params, Part, RoleSpec, SeatReward, Step, Transcript, Workflow, ask,
-    contract, grader, reward, role,
+    contract, grader, reward, role, share,
 };
 
 use crate::grade::{self, Own};

@@ -245,8 +245,10 @@ fn a_picture_for_an_agent_without_vision_fails_the_turn_by_name() {
         let played: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(played.len(), 4, "{said}{}", String::from_utf8_lossy(&output.stderr));
         assert!(is_refused(&played[0]), "{more:?}: {}", played[0]);
+        let weights = more.map_or("", |_| "as the configuration begins");
         for past in &played[1..] {
             assert!(past["rewards"]["reader"].is_object(), "{more:?}: {past}");
+            assert_eq!(past["turns"][0]["version"], weights, "{more:?}: {past}");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Metrics of a live run, read by a real Prometheus: every expression of the shipped dashboard and
 //! alerts has a value.
 
+mod processes;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

@@ -20,7 +20,7 @@ use super::holds::lease;
 pub(crate) struct Due {
     /// Silence after which a coordinator's announcement expires.
     lease: Duration,
-    /// When listening began; `None` once any coordinator was received.
+    /// The time at which listening began; `None` once any coordinator was received.
     listening: Option<Instant>,
     /// The last announcement, by the coordinator's incarnation.
     received: BTreeMap<String, Announcement>,
@@ -71,13 +71,13 @@ impl Due {
         words.max()
     }
 
-    /// When an agent that has received no coordinator yet stops listening.
+    /// The time at which an agent that has received no coordinator yet stops listening.
     fn listens_until(&self) -> Option<Instant> {
         self.listening.map(|since| since + self.lease)
     }
 }
 
-/// How long the lead agent has waited.
+/// The time that the lead agent has waited.
 #[derive(Debug)]
 pub(crate) struct EvaluationWait {
     /// The longest wait for one evaluation.

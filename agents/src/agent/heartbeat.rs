@@ -12,7 +12,7 @@ use broker::topology::Speaker;
 
 use super::Agent;
 use crate::base::log_scope;
-use crate::engine::{EngineClient, EnginePresence};
+use crate::engine::{EngineClient, EnginePresence, EngineProgress};
 use crate::observe::series::AllSeries;
 use crate::observe::series::standing::{AgentStanding, OwnEngine};
 
@@ -34,11 +34,7 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
         for seq in 0.. {
             let shown = |beat: &Heartbeat| {
                 if let Some((standing, engines)) = &mut standing {
-                    let own = engine.progress().map(|own| OwnEngine {
-                        marks: own.marks,
-                        cache_usage: own.cache_usage,
-                        steps: own.steps,
-                    });
+                    let own = engine.progress().map(own_engine);
                     standing.set(beat, own, engines.iter().map(|engine| (engine.answers)()));
                 }
             };
@@ -59,6 +55,15 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
             }
         }
     });
+}
+
+/// Returns the numbers that the metrics of an engine show.
+pub(crate) fn own_engine(progress: EngineProgress) -> OwnEngine {
+    OwnEngine {
+        marks: progress.marks,
+        cache_usage: progress.cache_usage,
+        steps: progress.steps,
+    }
 }
 
 /// Returns the series of the agent's heartbeat.

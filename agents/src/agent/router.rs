@@ -77,7 +77,7 @@ struct Asked {
     /// The number of held ids that its prompt begins with.
     kept: usize,
     frames: Vec<u64>,
-    /// When it came, if that is shown.
+    /// The time at which it came, if that is shown.
     came: Option<Instant>,
 }
 

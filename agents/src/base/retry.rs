@@ -10,8 +10,8 @@ use broker::store::StoreError;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a delivery is held at most while something that it needs is missing. The broker closes
-/// a channel after 30 minutes; ours is closed after 5.
+/// The longest time that a delivery is held while something that it needs is missing. The broker
+/// closes a channel after 30 minutes; ours is closed after 5.
 const HELD: Duration = Duration::from_secs(240);
 
 /// The pauses between tries, each double the one before it, up to the longest. With a bound, they

@@ -276,6 +276,17 @@ mod tests {
     }
 
     #[test]
+    fn problems_of_tasks_and_evaluations_are_listed_together() {
+        let text = CONFIG.replace("generator:signal\"", "generator:signal\"\nparams.objects = 0");
+        let alone = render(&check_text(&text).unwrap_err());
+        assert!(alone.contains("has 1 problem:\n  tasks.params.objects: "), "{alone}");
+        let text = format!("{text}\n[eval]\nsource = \"generator:signal\"\nparams.objects = -1");
+        let both = render(&check_text(&text).unwrap_err());
+        assert!(both.contains("has 2 problems:\n  tasks.params.objects: "), "{both}");
+        assert!(both.contains("\n  eval.params.objects: "), "{both}");
+    }
+
+    #[test]
     fn a_missing_file_is_named() {
         let error = check_text(&CONFIG.replace("generator:signal", "jsonl:not/here.jsonl")).unwrap_err();
         assert_eq!(code(&error), 2);

@@ -9,7 +9,7 @@ use crate::base::fault::{Unavailable, Usage};
 use crate::ledger::{Inspector, completion};
 use crate::run_folder::RunFolder;
 
-/// How a run is over.
+/// The kind of a run's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Over {
     /// Every agent has written its last checkpoint.

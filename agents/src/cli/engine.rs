@@ -1,15 +1,22 @@
 //! `dyad engine CONFIG`: an agent's engine in a process of its own.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use configs::{AgentName, DeviceName, RunConfig};
 
+use crate::agent::heartbeat::own_engine;
 use crate::base::signals::Signals;
-use crate::engine::process::server;
-use crate::run_folder::telemetry;
+use crate::engine::process::server::{self, ServingEngine};
+use crate::observe::{Metering, MetricsPlan};
 use crate::run_folder::telemetry::Telemetry;
+use crate::run_folder::{RunFolder, telemetry};
+
+/// Time between two looks at the engine's numbers.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Run one agent's engine as a separate process
 ///
@@ -38,6 +45,9 @@ pub struct EngineArgs {
         default_value = "127.0.0.1:8101"
     )]
     pub listen: SocketAddr,
+    /// Append log lines to this file of a run, for `dyad logs`
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub log: Option<PathBuf>,
 }
 
 pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
@@ -48,18 +58,70 @@ pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
     let _telemetry = telemetry::init(Telemetry {
         role: "engine",
         agent: Some(args.agent.to_string()),
+        file: args.log.clone(),
         stderr: Some("info"),
         ..Telemetry::default()
     })?;
+    let plan = MetricsPlan::of(&config)?;
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
         let serving = tokio::select! {
             serving = server::start(&config, &args.agent, args.listen) => serving?,
             () = signals.next() => return Ok(()),
         };
-        signals.next().await;
-        tracing::info!("received a stop signal");
+        let mut metering = None;
+        tokio::select! {
+            () = show(plan, args, &config, &serving, &mut metering) => {}
+            () = signals.next() => tracing::info!("received a stop signal"),
+        }
+        if let Some(metering) = metering {
+            metering.close().await;
+        }
         serving.close().await;
         Ok(())
     })
+}
+
+/// Shows the engine's metrics from its first session on, which names the run. Never returns.
+async fn show(
+    plan: Option<MetricsPlan>,
+    args: &EngineArgs,
+    config: &RunConfig,
+    serving: &ServingEngine,
+    shown: &mut Option<Metering>,
+) {
+    let Some(plan) = plan else { return pending().await };
+    let run = loop {
+        match serving.run() {
+            Some(run) => break run,
+            None => tokio::time::sleep(LOOK).await,
+        }
+    };
+    let folder = args.config.parent().and_then(|folder| RunFolder::open(folder).ok());
+    let folder = folder.filter(|folder| *folder.run() == run);
+    let metering = match Metering::of_run(plan, &run, Some(config), folder.as_ref(), &component(args, config)) {
+        Ok(metering) => shown.insert(metering),
+        Err(error) => {
+            tracing::warn!(error = format!("{error:#}"), "the engine serves and shows no metrics");
+            return pending().await;
+        }
+    };
+    metering.observer.set_ready();
+    let series = metering.observer.series();
+    let mut engine = series.map(|series| series.standing.of_engine(args.agent.as_str(), Vec::new()));
+    loop {
+        if let Some(engine) = &mut engine {
+            engine.set(serving.progress().map(own_engine));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Returns the engine's name among the processes of the run, as `dyad up` calls it.
+fn component(args: &EngineArgs, config: &RunConfig) -> String {
+    let agent = config.agents.get(&args.agent);
+    let mut here = agent.into_iter().flat_map(|agent| agent.engine.here());
+    let own = here.find(|(_, address, _)| *address == args.listen);
+    let number = own.map(|(number, _, _)| number.to_string()).unwrap_or_default();
+    format!("{}.engine{number}", args.agent)
 }

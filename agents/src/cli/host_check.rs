@@ -84,10 +84,10 @@ fn taken_ports(config: &RunConfig) -> Vec<Problem> {
     fronts.collect()
 }
 
-/// Returns a problem for the first of the run's own tasks that the workflow cannot play, and for
-/// each warm start without examples.
+/// Returns the problems of the run's own tasks that the workflow cannot play, and one for each warm
+/// start without examples.
 pub(super) fn unplayable(config: &RunConfig, workflow: &dyn Workflow) -> Vec<Problem> {
-    let tasks = crate::turn::tasks::check(config, workflow).err();
+    let tasks = crate::turn::tasks::problems(config, workflow).into_iter();
     let tasks = tasks.map(|(key, error)| of_data(key, error, ""));
     let warm_starts = config.agents.iter().filter_map(|(name, agent)| {
         let warm = agent.train.warm_start.as_ref()?;
@@ -98,7 +98,7 @@ pub(super) fn unplayable(config: &RunConfig, workflow: &dyn Workflow) -> Vec<Pro
             &format!("agents.{name}.train."),
         ))
     });
-    tasks.into_iter().chain(warm_starts).collect()
+    tasks.chain(warm_starts).collect()
 }
 
 /// Returns the problem with a source of tasks or examples that the setting `key` of `table` names.
@@ -228,7 +228,7 @@ fn refusal(config: &RunConfig, cache: &Cache) -> Option<Usage> {
         }
     }
     let usage = Usage::new(format!(
-        "the run was not started: {} name data that is neither a folder here nor in the Hugging Face cache {}",
+        "the run was not started: {}: neither a folder here nor in the Hugging Face cache {}",
         keys.join(", "),
         cache.folder().display()
     ));

@@ -18,7 +18,7 @@ pub struct LastMetrics {
     /// most 32: all groups had equal rewards, or no token trained.
     pub idle: BTreeMap<String, u64>,
     pub eval: Option<Map<String, Value>>,
-    /// Why the run stopped, if it has trained nothing since.
+    /// The reason why the run stopped, if it has trained nothing since.
     pub stalled: Option<Map<String, Value>>,
     /// Samples that were left at the run's end, of all agents.
     #[serde(skip)]

@@ -11,8 +11,8 @@ use clap::{Parser, Subcommand};
 
 use super::help::{GUIDE, TEMPLATE};
 use super::{
-    audit, checkpoint, compare, compose, conversation, conversations, dashboard, drain, exit_code, full_program, grade,
-    init, logs, pause, publish, report, resume, samples, schema, status, tasks, topology,
+    arguments, audit, checkpoint, compare, compose, conversation, conversations, dashboard, drain, exit_code,
+    full_program, grade, init, logs, pause, publish, report, resume, samples, schema, status, tasks, topology,
 };
 use crate::base::fault::leave;
 
@@ -53,7 +53,7 @@ impl LightCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// When its input is wrong, or a file or service fails.
+    /// Fails if its input is wrong, or a file or service fails.
     pub fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Status(args) => status::run(args),
@@ -85,7 +85,7 @@ pub fn main() -> ! {
     let first = std::env::args_os().nth(1);
     let outcome = if serves(first.as_deref()) {
         crate::run_folder::telemetry::panic::install();
-        Cli::parse().command.run()
+        arguments::parse::<Cli>().command.run()
     } else {
         full_program::exec()
     };

@@ -1,6 +1,7 @@
 //! The command line. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a
 //! service is unavailable.
 
+mod arguments;
 pub mod audit;
 pub mod check;
 pub mod checkpoint;
@@ -110,7 +111,7 @@ pub fn main_with(own: Registry) -> ! {
     if let Err(error) = own.install() {
         leave(exit_code::tell(&Usage::new(error.to_string()).into()).into());
     }
-    let command = Cli::parse().command;
+    let command = arguments::parse::<Cli>().command;
     let is_service = matches!(
         command,
         Command::Agent(_) | Command::Coordinator(_) | Command::Engine(_)

@@ -71,7 +71,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 /// Returns the folder of the shipped configurations.
 ///
 /// # Errors
-/// When this program was installed without them.
+/// Fails if this program was installed without them.
 pub fn folder() -> Result<PathBuf, Usage> {
     let own = std::env::current_exe().unwrap_or_default();
     let own = own.parent().unwrap_or(Path::new("/"));
@@ -106,7 +106,7 @@ fn places(own: &Path) -> Vec<PathBuf> {
 /// Returns all configurations of the folder, in order of names.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// Fails if a file cannot be read.
 pub fn all(folder: &Path) -> std::io::Result<Vec<Shipped>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {

@@ -10,6 +10,7 @@ use crate::agent::launched::Launched;
 use crate::agent::training::ranks::{self, Start};
 use crate::base::fault::Usage;
 use crate::base::signals::Signals;
+use crate::observe::{Metering, MetricsPlan};
 use crate::run_folder::RunFolder;
 use crate::run_folder::telemetry;
 use crate::run_folder::telemetry::Telemetry;
@@ -61,14 +62,20 @@ pub(super) fn later_rank(
     })?;
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
-        tokio::select! {
+        // The agent has a port that was named.
+        let plan = MetricsPlan::of(config)?.filter(MetricsPlan::takes_a_free_port);
+        let metering = Metering::begin(plan, folder, &format!("{name}.rank{}", start.rank()))?;
+        metering.observer.set_ready();
+        let ended = tokio::select! {
             ended = ranks::serve(folder, config, name, start) => ended,
             // The agent lives and would wait for this rank.
             () = signals.next() => match signals.has_supervisor() {
                 true => Err(anyhow::anyhow!("a signal ended rank {} of the trainer", start.rank())),
                 false => Ok(()),
             },
-        }
+        };
+        metering.close().await;
+        ended
     })
 }
 

@@ -25,12 +25,12 @@ use remote::Remote;
 use scripted::Says;
 
 use super::overrides::LARGEST;
-use super::render::conversation::render;
+use super::render::conversation::{SCRIPTED, render};
 use crate::base::fault::Usage;
 use crate::coordinator::transcripts::builder::{Comparisons, TranscriptBuilder};
 use crate::coordinator::transcripts::prompts;
 use crate::eval::play::{Player, task_id};
-use crate::participant::Host;
+use crate::participant::{Host, PROGRAM, TOOL};
 use crate::run_folder::logs::Transcript;
 
 /// Try out a workflow
@@ -110,7 +110,7 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
         let line = remote.as_ref().map(|remote| remote.line.clone());
         let host = Host::start(workflow.clone(), line);
         let answers = match &table {
-            Some(table) => Answers::Served(table.player(&config, workflow, host)),
+            Some(table) => Answers::Served(table.player(&config, workflow, host), table),
             None => Answers::Scripted(workflow, host, &says),
         };
         let printed = print_all(args, &config, lines, &answers).await;
@@ -131,7 +131,7 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
 /// The source of answers for all tasks; its processes start once.
 enum Answers<'a> {
     Scripted(Arc<dyn Workflow>, Host, &'a Says),
-    Served(Player<'a>),
+    Served(Player<'a>, &'a AnswerTable),
 }
 
 impl Answers<'_> {
@@ -139,7 +139,7 @@ impl Answers<'_> {
     fn host(&self) -> &Host {
         match self {
             Self::Scripted(_, host, _) => host,
-            Self::Served(player) => player.host(),
+            Self::Served(player, _) => player.host(),
         }
     }
 
@@ -148,7 +148,22 @@ impl Answers<'_> {
         let id = task.id.as_deref().unwrap_or("test");
         match self {
             Self::Scripted(..) => id.to_owned(),
-            Self::Served(_) => task_id(false, 0, None, id),
+            Self::Served(..) => task_id(false, 0, None, id),
+        }
+    }
+
+    /// Names the weights behind each agent's turn. A scripted answer has none, and no tokens.
+    fn name_weights(&self, transcript: &mut Transcript) {
+        let by_agents = transcript.turns.iter_mut();
+        for turn in by_agents.filter(|turn| ![PROGRAM, TOOL].contains(&turn.agent.as_str())) {
+            match self {
+                Self::Scripted(..) => {
+                    (turn.tokens, turn.mean_logprob) = (0, 0.0);
+                    turn.version.clear();
+                    turn.logprobs_of = SCRIPTED.into();
+                }
+                Self::Served(_, table) => turn.version = table.label(&turn.agent).to_owned(),
+            }
         }
     }
 
@@ -158,7 +173,7 @@ impl Answers<'_> {
             Self::Scripted(workflow, host, says) => {
                 scripted::play(config, (workflow, host), task, members, config.run.seed, says).await
             }
-            Self::Served(player) => engine_answers::play(player, task, members).await,
+            Self::Served(player, _) => engine_answers::play(player, task, members).await,
         }
     }
 }
@@ -186,7 +201,8 @@ async fn print_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &A
             .filter(|end| matches!(end, MemberEnd::Failed { .. }))
             .count();
         let id = answers.task_id(&task);
-        for transcript in read(config, answers.host(), (&task, &id), ends, args.prompts) {
+        for mut transcript in read(config, answers.host(), (&task, &id), ends, args.prompts) {
+            answers.name_weights(&mut transcript);
             if args.json {
                 println!(
                     "{}",

@@ -1,4 +1,4 @@
-//! When the coordinator's periodic work is due.
+//! The times at which the coordinator's periodic work is due.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Clock {
         }
     }
 
-    /// How long the coordinator has been running.
+    /// The time that the coordinator has been running.
     #[must_use]
     pub(crate) fn age(&self) -> Duration {
         self.started.elapsed()

@@ -20,7 +20,7 @@ pub(crate) struct Lifecycle {
     /// Looks in succession that found nothing while draining.
     empty_looks: u32,
     last_look: Instant,
-    /// Why this coordinator paused the run.
+    /// The reason why this coordinator paused the run.
     stalled: Option<String>,
     /// The coordinator was ordered to stop, or yields to another: it begins nothing new.
     stopping: bool,

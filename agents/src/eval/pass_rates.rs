@@ -1,4 +1,4 @@
-//! How often each task was solved, for `tasks.curriculum`.
+//! The solved share of each task, for `tasks.curriculum`.
 
 use std::collections::BTreeMap;
 

@@ -175,7 +175,7 @@ impl<'a> Player<'a> {
                         .on_result(key, made)
                         .context("an answer does not belong to its conversation")?,
                     TurnOutcome::Failed { failure, retry } => {
-                        tracing::warn!(role = %key.role, reason = failure.to_string(), retry, "a generation failed");
+                        tracing::warn!(role = %key.role, reason = failure.to_string(), retry, "a turn failed");
                         run.on_failure(&key, &failure, retry);
                     }
                 }

@@ -10,14 +10,12 @@ use rollout::workflow::{Event, Workflow};
 use serde::Serialize;
 
 use super::play::PlayedTask;
-use crate::stats::figures;
+use crate::stats::figures::{self, SUCCESS};
 use crate::stats::summary::Evaluation;
 use crate::stats::{self, Interval, repeated};
 
 /// The tokens that all roles generated in a conversation.
 pub const TOKENS: &str = "tokens";
-/// The figure that `dyad` shows of a workflow.
-const SUCCESS: &str = "success";
 
 /// One conversation's figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -107,7 +105,7 @@ pub struct ScoreRow {
     /// The mean over the samples of a task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub avg: Option<Interval>,
-    /// By k; only for figures that are 0 or 1 in each conversation.
+    /// By k; only for `success`, if it is 0 or 1 in each conversation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pass: BTreeMap<usize, Interval>,
     /// The success of the most frequent answer, if answers can be compared.
@@ -175,14 +173,18 @@ fn row(name: &str, greedy: &ByTask<'_>, sampled: &ByTask<'_>, samples: usize) ->
         if is_tokens(name) {
             stats::t(&means)
         } else {
-            stats::over_tasks(&means)
+            stats::of_figure(name, &means)
         }
     };
     ScoreRow {
         figure: name.to_owned(),
         greedy: over(greedy),
         avg: over(sampled),
-        pass: passes(name, sampled, samples),
+        pass: if name == SUCCESS {
+            passes(sampled, samples)
+        } else {
+            BTreeMap::new()
+        },
         maj: if name == SUCCESS { majorities(sampled) } else { None },
     }
 }
@@ -199,18 +201,20 @@ fn mean_of(name: &str, conversations: &[&Conversation]) -> Option<f64> {
     (!values.is_empty()).then(|| stats::mean(&values))
 }
 
-/// The number of successes among each task's samples, for figures that are 0 or 1 in each of them.
-/// Only tasks with all of their samples count, so that every k uses the same tasks. Empty for all
-/// other figures.
-fn tries<'a>(name: &str, sampled: &ByTask<'a>, samples: usize) -> Vec<(&'a str, usize)> {
-    // A figure of only some conversations, for example a retry's success, has no pass@k.
-    let is_missing = |one: &&Conversation| one.failed.is_none() && !one.figures.contains_key(name);
-    if is_tokens(name) || name.starts_with("reward/") || sampled.values().flatten().any(is_missing) {
+/// The number of successes among each task's samples; empty unless success is 0 or 1 in each of
+/// them. Only tasks with all of their samples count, so that every k uses the same tasks.
+fn tries<'a>(sampled: &ByTask<'a>, samples: usize) -> Vec<(&'a str, usize)> {
+    let is_missing = |one: &&Conversation| !one.figures.contains_key(SUCCESS);
+    if sampled.values().flatten().any(is_missing) {
         return Vec::new();
     }
     let mut found = Vec::new();
     for (task, list) in sampled {
-        let values: Vec<f64> = list.iter().filter_map(|one| one.figures.get(name)).copied().collect();
+        let values: Vec<f64> = list
+            .iter()
+            .filter_map(|one| one.figures.get(SUCCESS))
+            .copied()
+            .collect();
         if values.len() != samples {
             continue;
         }
@@ -222,20 +226,20 @@ fn tries<'a>(name: &str, sampled: &ByTask<'a>, samples: usize) -> Vec<(&'a str, 
     found
 }
 
-fn passes(name: &str, sampled: &ByTask<'_>, samples: usize) -> BTreeMap<usize, Interval> {
-    let right = tries(name, sampled, samples);
+fn passes(sampled: &ByTask<'_>, samples: usize) -> BTreeMap<usize, Interval> {
+    let right = tries(sampled, samples);
     let pass = |k: usize| {
         let found = right
             .iter()
             .filter_map(|(_, right)| repeated::pass_at_k(samples, *right, k));
-        Some((k, stats::over_tasks(&found.collect::<Vec<f64>>())?))
+        Some((k, stats::of_figure(SUCCESS, &found.collect::<Vec<f64>>())?))
     };
     repeated::steps(samples).into_iter().filter_map(pass).collect()
 }
 
 fn majorities(sampled: &ByTask<'_>) -> Option<Interval> {
     let found: Vec<f64> = elected(sampled)?.into_iter().map(|(_, success)| success).collect();
-    stats::over_tasks(&found)
+    stats::of_figure(SUCCESS, &found)
 }
 
 /// The success of each task's most frequent answer; `None` if some answer cannot be compared with
@@ -284,7 +288,7 @@ pub fn by_task(conversations: &[Conversation], samples: usize) -> BTreeMap<Strin
             }
         }
     }
-    for (task, right) in tries(SUCCESS, &sampled, samples) {
+    for (task, right) in tries(&sampled, samples) {
         for k in repeated::steps(samples) {
             if let Some(value) = repeated::pass_at_k(samples, right, k) {
                 put(format!("pass@{k}/{SUCCESS}"), task, value);
@@ -298,103 +302,4 @@ pub fn by_task(conversations: &[Conversation], samples: usize) -> BTreeMap<Strin
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn one(task: &str, sample: Option<usize>, success: f64, answer: &str) -> Conversation {
-        Conversation {
-            task: task.into(),
-            sample,
-            failed: None,
-            figures: [
-                (SUCCESS.to_owned(), success),
-                ("reward/a".to_owned(), success * 0.5),
-                (TOKENS.to_owned(), 3.0),
-            ]
-            .into(),
-            answer: Some(answer.into()),
-            grader: Grader::new("integer").ok(),
-        }
-    }
-
-    fn row_of<'a>(score: &'a Score, figure: &str) -> &'a ScoreRow {
-        score.rows.iter().find(|row| row.figure == figure).unwrap()
-    }
-
-    #[test]
-    fn repeated_samples_are_counted_by_task() {
-        let list = [
-            one("t", None, 1.0, "5"),
-            one("u", None, 0.0, "1"),
-            // In t 3 of 4 are right; the wrong answers of u agree by value.
-            one("t", Some(0), 1.0, "5"),
-            one("t", Some(1), 1.0, "so 5"),
-            one("t", Some(2), 0.0, "6"),
-            one("t", Some(3), 1.0, "5"),
-            one("u", Some(0), 0.0, "it is 7"),
-            one("u", Some(1), 1.0, "8"),
-            one("u", Some(2), 0.0, "7"),
-            one("u", Some(3), 0.0, "9"),
-        ];
-        let found = score(&list, 4);
-        assert_eq!((found.tasks, found.samples, found.failed), (2, 4, 0));
-        let success = row_of(&found, SUCCESS);
-        assert_eq!(success.greedy.unwrap().mean, 0.5);
-        assert_eq!(success.avg.unwrap().mean, 0.5);
-        assert_eq!(success.maj.unwrap().mean, 0.5);
-        assert_eq!(success.pass.keys().copied().collect::<Vec<_>>(), [1, 2, 4]);
-        // t: 1 - C(1,2)/C(4,2) = 1; u: 1 - C(3,2)/C(4,2) = 1/2.
-        assert_eq!(success.pass[&2].mean, 0.75);
-        assert_eq!((success.pass[&1].mean, success.pass[&4].mean), (0.5, 1.0));
-        let reward = row_of(&found, "reward/a");
-        assert!(reward.pass.is_empty() && reward.maj.is_none(), "it is not a share");
-        assert_eq!(found.rows.last().unwrap().figure, TOKENS);
-    }
-
-    #[test]
-    fn a_task_has_its_own_figures() {
-        let of_task = |task: &str| {
-            [
-                one(task, None, 1.0, "5"),
-                one(task, Some(0), 0.0, "6"),
-                one(task, Some(1), 1.0, "5"),
-                one(task, Some(2), 1.0, "it is 5"),
-                one(task, Some(3), 0.0, "7"),
-            ]
-        };
-        let list = [of_task("t"), of_task("u")].concat();
-        let found = by_task(&list, 4);
-        let of = |figure: &str| found[figure]["t"];
-        assert_eq!((of(SUCCESS), of("avg@4/success"), of("maj@4/success")), (1.0, 0.5, 1.0));
-        // 1 - C(2,2)/C(4,2).
-        assert_eq!((of("pass@1/success"), of("pass@4/success")), (0.5, 1.0));
-        assert!((of("pass@2/success") - 5.0 / 6.0).abs() < 1e-12);
-        assert_eq!(
-            (of("tokens"), of("avg@4/tokens"), of("avg@4/reward/a")),
-            (3.0, 3.0, 0.25)
-        );
-        assert!(!found.contains_key("pass@4/tokens") && !found.contains_key("pass@2/reward/a"));
-        // The mean over tasks is the figure that `dyad eval` prints.
-        let printed = score(&list, 4);
-        assert_eq!(row_of(&printed, SUCCESS).pass[&2].mean, of("pass@2/success"));
-        assert!(by_task(&list[..1], 0).keys().all(|figure| !figure.contains('@')));
-    }
-
-    #[test]
-    fn failed_conversations_and_unreadable_answers_do_not_count() {
-        let mut list = vec![one("t", Some(0), 1.0, "5"), one("t", Some(1), 0.0, "6")];
-        list[1].failed = Some("engine".into());
-        list[1].figures.clear();
-        let found = score(&list, 2);
-        assert_eq!(found.failed, 1);
-        let success = row_of(&found, SUCCESS);
-        assert_eq!(success.avg.unwrap().mean, 1.0);
-        assert!(
-            success.pass.is_empty(),
-            "every k uses the same tasks: those with all samples"
-        );
-        assert!(success.maj.is_some());
-        list[0].grader = Some(Grader::F1);
-        assert_eq!(row_of(&score(&list, 2), SUCCESS).maj, None);
-    }
-}
+mod tests;

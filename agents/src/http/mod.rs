@@ -115,7 +115,7 @@ pub struct Front {
     context: usize,
     gate: RequestGate,
     rates: FrontRates,
-    /// When it began to serve, in seconds since 1970.
+    /// The time at which it began to serve, in seconds since 1970.
     since: u64,
 }
 

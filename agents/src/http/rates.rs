@@ -13,7 +13,7 @@ use super::request_error::RequestError;
 struct Bucket {
     limit: f64,
     level: f64,
-    /// When `level` was computed, counted from the beginning.
+    /// The time at which `level` was computed, counted from the beginning.
     at: Duration,
 }
 

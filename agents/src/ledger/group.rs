@@ -22,7 +22,7 @@ pub struct PlacedVerdict {
     pub lineage: u32,
     /// The version that the batch led to.
     pub step: u64,
-    /// Why the sample was discarded; `None` if it was trained.
+    /// The reason why the sample was discarded; `None` if it was trained.
     pub reason: Option<String>,
 }
 

@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use broker::bus::{Bus, BusHealth};
 use broker::ids::RunId;
+use configs::RunConfig;
 
 use crate::run_folder::RunFolder;
 use bus::ObservedBus;
@@ -121,9 +122,30 @@ impl Metering {
                 served: None,
             });
         };
-        let observer = Observer::new(folder.run());
+        Self::of_run(
+            plan,
+            folder.run(),
+            folder.config().ok().as_ref(),
+            Some(folder),
+            component,
+        )
+    }
+
+    /// Begins like [`Self::begin`], for a process that may be far from the run's folder: no
+    /// `prometheus.json` names it then.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the run folder cannot be written.
+    pub(crate) fn of_run(
+        plan: MetricsPlan,
+        run: &RunId,
+        config: Option<&RunConfig>,
+        folder: Option<&RunFolder>,
+        component: &str,
+    ) -> anyhow::Result<Self> {
+        let observer = Observer::new(run);
         if let Some(series) = observer.series() {
-            series.process.describe(folder, component);
+            series.process.describe(config, component);
         }
         let served = server::serve(plan, observer.clone(), folder, component)?;
         Ok(Self {

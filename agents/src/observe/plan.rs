@@ -31,6 +31,13 @@ impl MetricsPlan {
         Self::new(address, token()?).map(Some)
     }
 
+    /// Returns true if the process takes a free port: then others of the machine may have the same
+    /// plan.
+    #[must_use]
+    pub(crate) fn takes_a_free_port(&self) -> bool {
+        self.address.port() == 0
+    }
+
     pub(super) fn new(address: SocketAddr, token: Option<Token>) -> Result<Self, Usage> {
         if token.is_none() && !address.ip().to_canonical().is_loopback() {
             let message = format!("{address} is reached by other machines, so the metrics need the token of {TOKEN}");

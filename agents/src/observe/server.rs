@@ -29,16 +29,16 @@ struct Shown {
 /// The metrics of a process while they are served.
 pub struct ServedMetrics {
     pub address: SocketAddr,
-    folder: RunFolder,
+    folder: Option<RunFolder>,
     component: String,
     server: ServerHandle,
 }
 
-/// Begins to serve, and writes the address into the run folder.
+/// Begins to serve, and writes the address into the run folder, if that is here.
 pub(super) fn serve(
     plan: MetricsPlan,
     observer: Observer,
-    folder: &RunFolder,
+    folder: Option<&RunFolder>,
     component: &str,
 ) -> anyhow::Result<ServedMetrics> {
     let MetricsPlan { address, token } = plan;
@@ -60,12 +60,14 @@ pub(super) fn serve(
     let server = server.run();
     let handle = server.handle();
     log_scope::spawn(server);
-    targets::add(folder, component, address)
-        .with_context(|| format!("writing prometheus.json in {}", folder.path().display()))?;
+    if let Some(folder) = folder {
+        targets::add(folder, component, address)
+            .with_context(|| format!("writing prometheus.json in {}", folder.path().display()))?;
+    }
     tracing::info!(component, %address, "metrics are at /metrics");
     Ok(ServedMetrics {
         address,
-        folder: folder.clone(),
+        folder: folder.cloned(),
         component: component.to_owned(),
         server: handle,
     })
@@ -73,7 +75,10 @@ pub(super) fn serve(
 
 impl ServedMetrics {
     pub(super) async fn close(self) {
-        if let Err(error) = targets::remove(&self.folder, &self.component) {
+        let removed = self
+            .folder
+            .map_or(Ok(()), |folder| targets::remove(&folder, &self.component));
+        if let Err(error) = removed {
             tracing::warn!(%error, "prometheus.json keeps an address that nothing answers: remove its entry");
         }
         self.server.stop(false).await;

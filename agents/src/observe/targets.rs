@@ -39,7 +39,7 @@ pub(super) fn add(folder: &RunFolder, component: &str, address: SocketAddr) -> i
     change(folder, component, Some(reachable(address)))
 }
 
-/// Removes the entry of a component that ends.
+/// Removes the entry of a component that ends. The ranks of its trainer end with it.
 pub(super) fn remove(folder: &RunFolder, component: &str) -> io::Result<()> {
     change(folder, component, None)
 }
@@ -50,7 +50,9 @@ fn change(folder: &RunFolder, component: &str, address: Option<SocketAddr>) -> i
     lock.lock()?;
     let path = folder.path().join(NAME);
     let mut targets = read(&path)?;
-    targets.retain(|target| target.labels.component != component);
+    let ranks = format!("{component}.rank");
+    let is_over = |known: &str| known == component || (address.is_none() && known.starts_with(&ranks));
+    targets.retain(|target| !is_over(&target.labels.component));
     targets.extend(address.map(|address| ScrapeTarget {
         targets: vec![address.to_string()],
         labels: TargetLabels {
@@ -119,6 +121,8 @@ mod tests {
             }
         });
         add(&folder, "b", address("0.0.0.0:2")).unwrap();
+        // A rank that is killed with its agent cannot remove its entry.
+        add(&folder, "a.rank1", address("127.0.0.1:3")).unwrap();
         remove(&folder, "a").unwrap();
         let written = read(&folder.path().join(NAME)).unwrap();
         let found: Vec<_> = written

@@ -68,7 +68,7 @@ struct Running {
     notes: JoinHandle<String>,
 }
 
-/// Why a question has no answer.
+/// The reason why a question has no answer.
 enum Unanswered {
     /// The program ended, or wrote no answer.
     ByProgram(String),

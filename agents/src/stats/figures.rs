@@ -41,6 +41,16 @@ fn rewards(rules: &Rules, outcome: &Outcome) -> BTreeMap<String, f64> {
         .collect()
 }
 
+/// The share of conversations that a workflow calls right.
+pub const SUCCESS: &str = "success";
+
+/// Returns true for `success` of a conversation, of a suite (`SUITE/avg@K/success`) and of repeated
+/// samples (pass@k, maj@k).
+#[must_use]
+pub fn is_share(figure: &str) -> bool {
+    figure.rsplit('/').next() == Some(SUCCESS)
+}
+
 /// Returns the tokens of all roles in metrics made by [`of`].
 #[must_use]
 pub fn said(figures: &BTreeMap<String, f64>) -> f64 {
@@ -64,6 +74,22 @@ mod tests {
             subkey: String::new(),
             target: None,
             parts: vec![Part { name: "correct", value }],
+        }
+    }
+
+    #[test]
+    fn shares_are_known_by_their_last_name() {
+        for share in [
+            "success",
+            "math500/success",
+            "math500/avg@4/success",
+            "pass@2/success",
+            "maj@4/success",
+        ] {
+            assert!(is_share(share), "{share}");
+        }
+        for other in ["reward/a", "avg@4/reward/a", "tokens", "truncated", "success/gain"] {
+            assert!(!is_share(other), "{other}");
         }
     }
 

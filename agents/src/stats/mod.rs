@@ -88,6 +88,25 @@ pub fn over_tasks(values: &[f64]) -> Option<Interval> {
     }
 }
 
+/// Returns the interval of a named figure over tasks, as [`over_tasks`] does. The interval of a
+/// share (`success`, pass@k, maj@k) stays within 0 to 1.
+#[must_use]
+pub fn of_figure(name: &str, values: &[f64]) -> Option<Interval> {
+    let found = over_tasks(values)?;
+    let within = 0.0..=1.0;
+    Some(
+        if figures::is_share(name) && values.iter().all(|value| within.contains(value)) {
+            Interval {
+                low: found.low.max(0.0),
+                high: found.high.min(1.0),
+                ..found
+            }
+        } else {
+            found
+        },
+    )
+}
+
 /// Returns Welch's interval of `mean(b) - mean(a)`, which allows different spreads. Its degrees of
 /// freedom are rounded down. None if a side has fewer than two values.
 #[must_use]

@@ -105,27 +105,28 @@ impl Feed {
     }
 }
 
-/// Checks that the workflow can play the run's own tasks, evaluation tasks included.
-///
-/// # Errors
-/// The key path of the source and the problem.
-pub fn check(config: &RunConfig, workflow: &dyn Workflow) -> Result<(), (&'static str, TasksError)> {
+/// Returns why the workflow cannot play the run's own tasks, each with the key of its source: the
+/// first problem of the tasks, and that of the evaluation's tasks.
+#[must_use]
+pub fn problems(config: &RunConfig, workflow: &dyn Workflow) -> Vec<(&'static str, TasksError)> {
     let seed = config.run.seed;
-    let sources = [
-        ("tasks.source", TaskSource::open(&config.tasks, seed)),
-        ("eval.source", TaskSource::open_eval(&config.eval, &config.tasks, seed)),
-    ];
-    for (key, source) in sources {
-        if let Some(mut source) = source.map_err(|error| (key, error))? {
-            source
-                .check(|task| {
-                    check_size(config, task)?;
-                    task_check::check(config, workflow, task)
-                })
-                .map_err(|error| (key, of_generator(key, error)))?;
-        }
-    }
-    Ok(())
+    let check = |key, source: Result<Option<TaskSource>, TasksError>| {
+        let checked = source.and_then(|source| {
+            let Some(mut source) = source else { return Ok(()) };
+            source.check(|task| {
+                check_size(config, task)?;
+                task_check::check(config, workflow, task)
+            })
+        });
+        Some((key, of_generator(key, checked.err()?)))
+    };
+    let tasks = check("tasks.source", TaskSource::open(&config.tasks, seed));
+    // Held-out tasks of the same generator have the same problem.
+    let is_same = tasks.is_some() && config.eval.source.is_none();
+    let eval = (!is_same)
+        .then(|| TaskSource::open_eval(&config.eval, &config.tasks, seed))
+        .and_then(|source| check("eval.source", source));
+    tasks.into_iter().chain(eval).collect()
 }
 
 /// Checks that a task of the run's own sources fits into a message, as published tasks do.
@@ -203,7 +204,10 @@ mod tests {
         let check = |note: &str| {
             let row = format!("{{\"prompt\": \"o1\", \"label\": \"o1\", \"metadata\": {{\"note\": \"{note}\"}}}}\n");
             std::fs::write(&path, row).unwrap();
-            check(&config, built.as_ref()).map_err(|(key, error)| format!("{key}: {error}"))
+            match problems(&config, built.as_ref()).first() {
+                Some((key, error)) => Err(format!("{key}: {error}")),
+                None => Ok(()),
+            }
         };
         check(&"x".repeat(15 << 10)).unwrap();
         let refused = check(&"x".repeat(17 << 10)).unwrap_err();

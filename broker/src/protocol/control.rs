@@ -139,7 +139,7 @@ pub struct CoordinatorBeat {
     /// The newest evaluation that it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluated: Option<Evaluated>,
-    /// Why it paused the run.
+    /// The reason why it paused the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
     /// The number of turns that it has requested from each agent and that are not answered yet.

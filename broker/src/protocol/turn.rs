@@ -288,7 +288,7 @@ pub struct TurnResult {
     pub outcome: TurnOutcome,
 }
 
-/// How long an engine needed for a generation.
+/// The time that an engine needed for a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub struct EngineTimes {
     /// From the arrival of the request until the engine begins its prompt.

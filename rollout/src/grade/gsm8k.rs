@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::answer::converted::once;
 use super::answer::listed::is_list;
-use super::answer::{Candidate, Place, aside, denied, last, marks, undecided, unmarked};
+use super::answer::{Candidate, Place, aside, denied, last, marks, signs, undecided, unmarked};
 use super::math::Quantity;
 use super::normal::setting::plain_text;
 use super::{label, math};
@@ -101,6 +101,9 @@ pub(super) fn last_number(text: &str) -> Option<Candidate<'_>> {
         return Some(Candidate { place, text });
     }
     let number = last::number(text);
+    if number.is_some_and(|number| signs::is_of_time(text, number)) {
+        return None;
+    }
     let whole = number
         .map(|number| last::whole_number(text, number))
         .filter(|whole| Some(*whole) != number);

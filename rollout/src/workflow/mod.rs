@@ -26,7 +26,7 @@ pub mod unanswered;
 
 pub(crate) use events::UNGRADED;
 pub use events::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step};
-pub use grading::{Grades, Grading, graded_role};
+pub use grading::{Grades, Grading, graded_role, share};
 pub use needs::{Need, NeedKind, last_number};
 pub use params::{Params, check_roles, grader};
 pub use protocol::{Player, Workflow, check_task, player};

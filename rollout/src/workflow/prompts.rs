@@ -1,6 +1,6 @@
 //! Prompts of the roles: minijinja templates, one per role, outside the code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
@@ -108,7 +108,8 @@ impl Prompts {
             if let Err(error) = checked.as_ref()
                 && !excused(error)
             {
-                params.problem(&key, format!("the template does not render: {}", chain(error)));
+                let unknown = unknown_variables(&environment, name, sample);
+                params.problem(&key, format!("the template does not render: {}{unknown}", chain(error)));
             } else if examples.contains_key(*name) && !names_examples(&environment, name) {
                 let message =
                     format!("the template {name} does not use `{EXAMPLES}`: replace it by one that does, under {key}");
@@ -165,6 +166,28 @@ fn with(examples: &BTreeMap<String, Value>, name: &str, variables: Value, metada
         .cloned()
         .unwrap_or_else(|| Value::from(Vec::<Value>::new()));
     merge_maps([variables, context! { examples, metadata }])
+}
+
+/// Names the variables of a template that it does not get, and those that it gets; empty if it gets
+/// all of them.
+fn unknown_variables(environment: &Environment<'_>, name: &str, sample: &Value) -> String {
+    let Ok(template) = environment.get_template(name) else {
+        return String::new();
+    };
+    let given = sample.try_iter().into_iter().flatten();
+    let given: BTreeSet<String> = given.map(|key| key.to_string()).collect();
+    let known = |one: &String| given.contains(one) || [EXAMPLES, METADATA].contains(&one.as_str());
+    let read: BTreeSet<String> = template.undeclared_variables(false).into_iter().collect();
+    let unknown: Vec<String> = read.into_iter().filter(|one| !known(one)).collect();
+    if unknown.is_empty() {
+        return String::new();
+    }
+    let given: Vec<String> = given.into_iter().collect();
+    format!(
+        "; it reads {}, but its variables are {}, {EXAMPLES}, {METADATA}",
+        unknown.join(", "),
+        given.join(", ")
+    )
 }
 
 fn names_examples(environment: &Environment<'_>, name: &str) -> bool {
@@ -325,6 +348,7 @@ mod tests {
         assert!(optional.check(&bare).is_ok());
         // Names that are no variables are still found before the run.
         let faulty = laid("{{ metadata.hint }} {{ promt }}").unwrap_err();
-        assert!(faulty.len() == 1 && faulty[0].contains("does not render"), "{faulty:?}");
+        let named = "; it reads promt, but its variables are prompt, examples, metadata";
+        assert!(faulty.len() == 1 && faulty[0].ends_with(named), "{faulty:?}");
     }
 }

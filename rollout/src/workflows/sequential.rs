@@ -21,7 +21,7 @@ use minijinja::context;
 use serde_json::Value;
 
 use crate::grade::Grader;
-use crate::workflow::grading::Grading;
+use crate::workflow::grading::{Grading, share};
 use crate::workflow::params::{Params, check_roles, grader};
 use crate::workflow::program::Program;
 use crate::workflow::prompts::{Prompts, templates, with_preamble};
@@ -147,9 +147,9 @@ impl Workflow for Sequential {
         ];
         let agree = f64::from(u8::from(first.text.trim() == second.text.trim()));
         let metrics = vec![
-            ("success", f64::from(s2)),
-            ("first", f64::from(s1)),
-            ("second", f64::from(s2)),
+            ("success", share(s2)),
+            ("first", share(s1)),
+            ("second", share(s2)),
             ("agree", agree),
         ];
         grades.settle(Outcome { rewards, metrics })

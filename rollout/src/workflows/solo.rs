@@ -8,6 +8,7 @@ use configs::{GraderConfig, Problem, WorkflowConfig};
 
 use super::solve_verify::SolveVerify;
 use crate::grade::Grader;
+use crate::workflow::grading::share;
 use crate::workflow::params::check_roles;
 use crate::workflow::program::Program;
 use crate::workflow::transcript::{Transcript, ask, reward, role};
@@ -60,7 +61,7 @@ impl Workflow for Solo {
         let value = grades.of(said);
         grades.settle(Outcome {
             rewards: vec![reward(&self.solver, 0, &[("correct", value)])],
-            metrics: vec![("success", f64::from(value)), ("solver_first", f64::from(value))],
+            metrics: vec![("success", share(value)), ("solver_first", share(value))],
         })
     }
 

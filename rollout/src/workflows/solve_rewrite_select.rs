@@ -29,7 +29,7 @@ use broker::protocol::turn::Message;
 use configs::{GraderConfig, Problem, WorkflowConfig};
 use minijinja::{Value, context};
 
-use crate::workflow::grading::{Grades, Grading};
+use crate::workflow::grading::{Grades, Grading, share};
 use crate::workflow::params::{Params, check_roles, grader};
 use crate::workflow::program::Program;
 use crate::workflow::prompts::{Prompts, templates, with_preamble};
@@ -175,13 +175,13 @@ impl SolveRewriteSelect {
                 .map(|event| seat(event, success, success * self.succeeded)),
         );
         let mean = |events: &[&Event]| {
-            let sum: f32 = events.iter().map(|event| right(event)).sum();
-            f64::from(sum) / events.len().max(1) as f64
+            let sum: f64 = events.iter().map(|event| share(right(event))).sum();
+            sum / events.len().max(1) as f64
         };
         let any = stages.solvers.iter().any(|event| right(event) > 0.5);
         let flag = |on: bool| f64::from(u8::from(on));
         let mut metrics = vec![
-            ("success", f64::from(success)),
+            ("success", share(success)),
             ("solver_mean", mean(&stages.solvers)),
             ("solver_any", flag(any)),
             ("no_solver_answer", flag(answers(&stages.solvers).is_empty())),
@@ -195,7 +195,7 @@ impl SolveRewriteSelect {
             metrics.push(("selector_unparsed", flag(stages.picked.is_none())));
             // The selector's own skill: only where a right rewrite was there to select.
             if stages.rewriters.iter().any(|event| right(event) > 0.5) {
-                metrics.push(("selector_right", f64::from(success)));
+                metrics.push(("selector_right", share(success)));
             }
         }
         Outcome { rewards, metrics }

@@ -23,7 +23,7 @@ use configs::{GraderConfig, Problem, WorkflowConfig};
 use minijinja::context;
 
 use crate::grade::Grader;
-use crate::workflow::grading::{Grades, Grading};
+use crate::workflow::grading::{Grades, Grading, share};
 use crate::workflow::params::{Params, check_roles, grader};
 use crate::workflow::program::Program;
 use crate::workflow::prompts::{Prompts, templates, with_preamble};
@@ -187,14 +187,14 @@ impl SolveVerify {
         ];
         rewards.extend(s2.map(|s2| self.seat(&self.retry, vec![("correct", s2), ("gain", gain)])));
         let mut metrics = vec![
-            ("success", f64::from(s2.unwrap_or(s1))),
-            ("solver_first", f64::from(s1)),
+            ("success", share(s2.unwrap_or(s1))),
+            ("solver_first", share(s1)),
             ("verifier_right", f64::from(right)),
             ("approve_rate", flag(approved)),
             ("retry_rate", flag(s2.is_some())),
             ("verdict_unparsed", flag(said.is_none())),
         ];
-        metrics.extend(s2.map(|s2| ("retry_success", f64::from(s2))));
+        metrics.extend(s2.map(|s2| ("retry_success", share(s2))));
         Outcome { rewards, metrics }
     }
 

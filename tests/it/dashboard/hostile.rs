@@ -302,6 +302,7 @@ fn hostile_dead_letters_stay_text() {
         is_harmless("letters", &page);
         browser.value("document.querySelectorAll('details').forEach((one) => one.open = true)");
         is_harmless("opened letters", &browser.wait_for("Publish this instead"));
+        messages_are_marked(&mut browser);
         edits_are_checked(&mut browser);
         browser.value("document.querySelector('.tools input[type=checkbox]').click()");
         browser.wait_for("Requeue 400 selected letters");
@@ -324,6 +325,19 @@ fn forge(run: &Path, name: &str, text: &str) {
             ..message(topology.to(&topology.dead()), Kind::Task, name, text)
         };
         bus.publish(letter).await.unwrap();
+    });
+}
+
+/// The first message is JSON: its names and its texts are marked, and no character is lost.
+fn messages_are_marked(browser: &mut Browser) {
+    let marked = "(() => { const text = document.querySelector('main td pre');
+      const all = (kind) => [...text.querySelectorAll('.json-' + kind)].map((one) => one.textContent);
+      return [all('name'), all('text').length, JSON.stringify(JSON.parse(text.textContent), null, 2) === text.textContent];
+    })()";
+    wait_until("a marked message", PATIENCE, || {
+        let found = browser.value(marked);
+        let names = found[0].as_array().unwrap();
+        names.len() == 4 && names.contains(&json!("\"prompt\"")) && found[1] == 4 && found[2] == true
     });
 }
 

@@ -25,7 +25,7 @@ const WINDOW: usize = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub confirmed: usize,
-    /// How often a full queue rejected a task, which was then sent again.
+    /// The number of times that a full queue rejected a task, which was then sent again.
     pub refused: u64,
 }
 

@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use super::earned::earned;
 use crate::participant::{PROGRAM, TOOL};
-use crate::run_folder::logs::{Transcript, printable, prompt_text};
+use crate::run_folder::logs::{Transcript, TranscriptTurn, printable, prompt_text};
+
+/// The source of log-probs of a turn that no engine generated: `dyad workflow test` sets it.
+pub(in crate::cli) const SCRIPTED: &str = "scripted";
 
 /// Formats the turns of a conversation, then the rewards and the workflow's figures.
 #[must_use]
@@ -39,16 +42,12 @@ pub fn render(transcript: &Transcript) -> String {
             let _ = writeln!(text, "\n  {}{seat}, {}\n{}", turn.role, turn.agent, indent(&turn.text));
             continue;
         }
-        let of = logprobs_of(&turn.logprobs_of);
         let _ = writeln!(
             text,
-            "\n  {}{seat}, agent {}  ({} tokens, weights {}, {}, mean log-prob {:.3}{of})\n{}",
+            "\n  {}{seat}, agent {}  ({})\n{}",
             turn.role,
             turn.agent,
-            turn.tokens,
-            turn.version,
-            turn.finish,
-            turn.mean_logprob,
+            origin(turn),
             indent(&turn.text)
         );
     }
@@ -74,6 +73,24 @@ pub fn render(transcript: &Transcript) -> String {
     printable(&text).into_owned()
 }
 
+/// Describes how an agent's turn came about.
+fn origin(turn: &TranscriptTurn) -> String {
+    if turn.logprobs_of == SCRIPTED {
+        return format!("{SCRIPTED}, {}", turn.finish);
+    }
+    // The mean of a sure answer rounds to -0.000.
+    let mean = format!("{:.3}", turn.mean_logprob);
+    let mean = if mean == "-0.000" { "0.000" } else { &mean };
+    let tokens = if turn.tokens == 1 { "token" } else { "tokens" };
+    format!(
+        "{} {tokens}, weights {}, {}, mean log-prob {mean}{}",
+        turn.tokens,
+        turn.version,
+        turn.finish,
+        logprobs_of(&turn.logprobs_of)
+    )
+}
+
 /// Returns the source of a mean log-prob, if it is not plain sampling without truncation.
 fn logprobs_of(name: &str) -> String {
     match name {
@@ -92,7 +109,6 @@ fn indent(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_folder::logs::TranscriptTurn;
 
     #[test]
     fn conversation_is_formatted() {
@@ -121,7 +137,7 @@ mod tests {
             ..Transcript::default()
         };
         let expected = "conversation ab01/3  task t1  completed\n\n  task\n    system: Speak.\n    user: o3\n    (label: o3)\n\n  \
-                        speaker, agent a  (1 tokens, weights 1.40, stop, mean log-prob -0.250)\n    s7\n\n  rewards\n    \
+                        speaker, agent a  (1 token, weights 1.40, stop, mean log-prob -0.250)\n    s7\n\n  rewards\n    \
                         speaker      success 1.000  total 1.000\n\n  figures\n    success                  1.000\n";
         assert_eq!(render(&transcript), expected);
     }
@@ -138,9 +154,23 @@ mod tests {
             })
         };
         assert!(shown("truncated").contains("mean log-prob 0.000 (truncated))"));
+        assert!(shown("scripted").ends_with("agent   (scripted, )\n\n\n  rewards\n"));
         for plain in ["sampled", ""] {
             assert!(shown(plain).contains("mean log-prob 0.000)"), "{plain}");
         }
+    }
+
+    #[test]
+    fn mean_of_a_sure_answer_has_no_sign() {
+        let turns = vec![TranscriptTurn {
+            mean_logprob: -1e-7,
+            ..TranscriptTurn::default()
+        }];
+        let shown = render(&Transcript {
+            turns,
+            ..Transcript::default()
+        });
+        assert!(shown.contains("mean log-prob 0.000)"), "{shown}");
     }
 
     #[test]

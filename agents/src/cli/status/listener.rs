@@ -28,7 +28,7 @@ pub struct Status {
     pub live: Option<LiveState>,
     /// Each process and what it does or waits for.
     pub waits: Vec<(String, String)>,
-    /// How and why the run is over.
+    /// The end of the run and its reason.
     pub over: Option<String>,
     /// The reason why there is no live state.
     pub offline: Option<String>,

@@ -99,17 +99,19 @@ fn engines(config: &RunConfig, folder: &RunFolder, name: &AgentName) -> Vec<Role
     };
     let file = folder.path().join("config.toml").display().to_string();
     let role = |(index, address, device): (usize, SocketAddr, Option<DeviceName>)| {
+        let label = format!("{name}.engine{index}");
         let mut args = vec!["engine".to_owned(), file.clone()];
         let options = [
             ("--agent", Some(name.to_string())),
             ("--listen", Some(address.to_string())),
             ("--device", device.map(|device| device.to_string())),
+            ("--log", Some(folder.log(&label).display().to_string())),
         ];
         for (option, value) in options {
             args.extend(value.map(|value| [option.to_owned(), value]).into_iter().flatten());
         }
         Role {
-            label: format!("{name}.engine{index}"),
+            label,
             args,
             kind: Kind::Engine,
             patience: agent.engine.stuck_after.0,
@@ -302,11 +304,17 @@ mod tests {
                 .map(|role| format!("{} {}", role.label, role.args[2..].join(" ")))
                 .collect()
         };
-        assert_eq!(args(&config), ["a.engine1 --agent a --listen 127.0.0.1:8102"]);
+        let log = format!("--log {}", folder.log("a.engine1").display());
+        assert_eq!(
+            args(&config),
+            [format!("a.engine1 --agent a --listen 127.0.0.1:8102 {log}")]
+        );
         config.agents.get_mut(&name).unwrap().engine.devices = vec![DeviceName::Cuda(2), DeviceName::Cuda(3)];
         assert_eq!(
             args(&config),
-            ["a.engine1 --agent a --listen 127.0.0.1:8102 --device cuda:3"]
+            [format!(
+                "a.engine1 --agent a --listen 127.0.0.1:8102 --device cuda:3 {log}"
+            )]
         );
     }
 

@@ -19,6 +19,8 @@ use crate::participant::Host;
 /// Engines with the weights that the command names.
 pub(super) struct AnswerTable {
     seats: BTreeMap<AgentName, Seat>,
+    /// The weights of each agent, for people.
+    labels: BTreeMap<String, String>,
     /// Holds random models for as long as engines may read them.
     _scratch: Scratch,
 }
@@ -48,10 +50,19 @@ impl AnswerTable {
         for (agent, chosen) in &chosen {
             eprintln!("{agent}: {}", chosen.label);
         }
+        let labels = chosen
+            .into_iter()
+            .map(|(agent, chosen)| (agent.to_string(), chosen.label));
         Ok(Some(Self {
             seats,
+            labels: labels.collect(),
             _scratch: scratch,
         }))
+    }
+
+    /// Returns the name of an agent's weights; empty for a turn of no agent.
+    pub(super) fn label(&self, agent: &str) -> &str {
+        self.labels.get(agent).map_or("", String::as_str)
     }
 
     /// Returns the player of all tasks of the test, with these programs.

@@ -160,6 +160,19 @@ async fn transcript_has_weights_credit_and_advantages() {
     assert!(shown.contains("16 in the group: mean"), "{shown}");
 }
 
+#[tokio::test]
+async fn scripted_answers_have_neither_tokens_nor_weights() {
+    let config = example("process");
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let says = answers();
+    let scripted = Answers::Scripted(workflow.clone(), Host::start(workflow, None), &says);
+    let mut played = played(&config, sum(), 1, 0, &says).await.unwrap();
+    scripted.name_weights(&mut played[0]);
+    let shown = render(&played[0]);
+    assert!(shown.contains("solver, agent solver  (scripted, stop)\n"), "{shown}");
+    assert!(!shown.contains(", weights ") && !shown.contains(" token"), "{shown}");
+}
+
 /// Returns the recipe with absolute paths of its documents.
 fn research() -> RunConfig {
     let text = std::fs::read_to_string(root().join("configs/deep-research.toml")).unwrap();

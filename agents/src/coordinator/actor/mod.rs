@@ -47,7 +47,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Coordinator {
     env: Arc<Env>,
-    /// How groups are played.
+    /// The way in which groups are played.
     specs: GroupSpecs,
     admission: Admission,
     play: Play,
@@ -70,8 +70,10 @@ impl Coordinator {
         ended: oneshot::Sender<anyhow::Result<()>>,
     ) -> anyhow::Result<Self> {
         input_digests::verify(&env.folder, &env.config)?;
-        crate::turn::tasks::check(&env.config, env.workflow.as_ref())
-            .map_err(|(key, error)| Usage::new(format!("{key}: {error}")))?;
+        let unplayable = crate::turn::tasks::problems(&env.config, env.workflow.as_ref());
+        if let Some((key, error)) = unplayable.first() {
+            return Err(Usage::new(format!("{key}: {error}")).into());
+        }
         let feed = Feed::open(&env.config)?;
         let process = format!("coordinator-{}", env.incarnation);
         let evals = Evaluations::open(&env.config, &env.folder, &process)?;

@@ -12,7 +12,7 @@ use crate::coordinator::admission::queues;
 use crate::coordinator::lifecycle::phase_word;
 use crate::run_folder::metrics::Metrics;
 
-/// How long a starting coordinator listens for others before it begins: a few heartbeats.
+/// The time that a starting coordinator listens for others before it begins: a few heartbeats.
 pub(super) const LISTEN: Duration = Duration::from_millis(1500);
 
 impl Coordinator {

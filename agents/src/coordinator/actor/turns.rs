@@ -264,7 +264,7 @@ impl Coordinator {
     }
 
     fn apply_failure(&mut self, group: GroupId, key: &TurnKey, failure: Failure, retry: bool) {
-        tracing::warn!(reason = %failure, retry, "a generation failed");
+        tracing::warn!(reason = %failure, retry, "a turn failed");
         if failure.code == FailureCode::Crashed {
             return self.play.mark_dead(group, failure);
         }

@@ -25,7 +25,7 @@ pub struct FinishedGroup {
     pub members: Vec<MemberEnd>,
     /// The outcome that an owner before this one has written.
     pub stands: Option<Bytes>,
-    /// Why the task goes to the dead letters, if it was found dead.
+    /// The reason why the task goes to the dead letters, if it was found dead.
     pub dead: Option<Failure>,
     /// The task as it was published.
     pub body: Bytes,

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Ended {
     /// Conversations that were given up, by member, with the reason.
     pub failed: Vec<(u16, Failure)>,
-    /// Why its task went to the dead letters, if it did.
+    /// The reason why its task went to the dead letters, if it did.
     pub dead: Option<Failure>,
 }
 

@@ -17,7 +17,7 @@ struct Hold {
     /// New for each hold, so that no earlier heartbeat counts for it.
     name: String,
     since: Instant,
-    /// When agents are released, whatever became of the evaluation.
+    /// The time at which agents are released, whatever became of the evaluation.
     until: Instant,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct AskedHolds {
     asked: Option<Hold>,
     /// Holds asked for so far.
     count: u64,
-    /// How long the newest hold was asked for, once agents were released.
+    /// The time that the newest hold was asked for, once agents were released.
     lasted: Option<Duration>,
 }
 
@@ -65,8 +65,8 @@ impl AskedHolds {
         true
     }
 
-    /// How long agents were asked to hold for the evaluation under way: until now, or until their
-    /// release.
+    /// The time that agents were asked to hold for the evaluation under way: until now, or until
+    /// their release.
     #[must_use]
     pub(crate) fn duration(&self) -> Option<Duration> {
         let hold = self.asked.as_ref();

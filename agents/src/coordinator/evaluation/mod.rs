@@ -150,7 +150,7 @@ impl Evaluations {
         self.current.is_some()
     }
 
-    /// When the evaluation under way began.
+    /// The time at which the evaluation under way began.
     #[must_use]
     pub(crate) fn begun(&self) -> Option<Instant> {
         self.current.as_ref().map(Current::begun)

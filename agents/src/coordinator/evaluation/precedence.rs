@@ -8,7 +8,7 @@
 
 use broker::protocol::control::{CoordinatorBeat, RunPhase};
 
-/// How far a coordinator is with an evaluation. The later stage goes first.
+/// The stage of a coordinator's evaluation. The later stage goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EvalTurn {
     /// Agents are asked to hold for it.

@@ -13,7 +13,7 @@ use rollout::workflow::{Outcome, SeatReward, Workflow};
 
 use crate::run_folder::metrics::Metrics;
 
-/// How many standard errors two means must be apart to count as different.
+/// The number of standard errors that two means must be apart to count as different.
 const APART: f64 = 4.0;
 
 /// Statistics of the conversations since the last line.

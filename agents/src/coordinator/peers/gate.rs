@@ -1,5 +1,5 @@
-//! How many groups may be admitted now, and whether the weights of an evaluation stand still. The
-//! gate is pure: heartbeats are its only input.
+//! The number of groups that may be admitted now, and whether the weights of an evaluation stand
+//! still. The gate is pure: heartbeats are its only input.
 //!
 //! Asynchronous: the least capacity of the agents that train, less what was asked for and is not
 //! yet in their heartbeats. Synchronous: nothing until every agent is idle, then one round.
@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use crate::turn::past::Past;
 
-/// How long an agent must report that nothing is reserved before it counts as having received all
-/// bundles. A bundle that the agent had already (sent again after a takeover) closes nothing, so
-/// the goal may never be reached.
+/// The time during which an agent must report that nothing is reserved before it counts as having
+/// received all bundles. A bundle that the agent had already (sent again after a takeover) closes
+/// nothing, so the goal may never be reached.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// One agent that trains, as its heartbeats show it.

@@ -24,7 +24,7 @@ pub struct Open {
     pub attempt: Attempt,
     /// None for evaluations.
     pub lease: Option<Lease>,
-    /// When something was last asked or answered.
+    /// The time at which something was last asked or answered.
     pub moved: Instant,
     pub times: TurnTimes,
     /// Commits of its turns under way. Their records belong to the group's outcome.
@@ -34,7 +34,7 @@ pub struct Open {
     pub decided: Option<Bytes>,
     /// The task as it was published.
     pub body: Bytes,
-    /// Why the task goes to the dead letters, if it does.
+    /// The reason why the task goes to the dead letters, if it does.
     pub dead: Option<Failure>,
     /// Questions that programs and judges have now, given up with the group. Empty in synchronous
     /// runs, where waves wait for every answer.

@@ -1,5 +1,5 @@
-//! How groups are played: the workflow, programs, rules and sampling of each purpose. Nothing here
-//! changes after the start.
+//! The way in which groups are played: the workflow, programs, rules and sampling of each purpose.
+//! Nothing here changes after the start.
 
 mod suite;
 
@@ -21,7 +21,7 @@ use crate::turn::sampling::sampling;
 
 pub(crate) use suite::Suite;
 
-/// Why a group is played.
+/// The reason why a group is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     Train,
@@ -52,7 +52,7 @@ pub struct GroupPlace {
     pub purpose: Purpose,
 }
 
-/// How the groups of a run are played.
+/// The way in which the groups of a run are played.
 pub struct GroupSpecs {
     config: Arc<RunConfig>,
     workflow: Arc<dyn Workflow>,

@@ -20,7 +20,7 @@ pub struct TranscriptBuilder<'a> {
     pub config: &'a WorkflowConfig,
     pub host: &'a Host,
     pub rules: &'a Rules,
-    /// How the seats of the group compare.
+    /// The way in which the seats of the group compare.
     pub comparisons: &'a Comparisons,
     /// The times of the group's turns, if they were measured.
     pub times: Option<&'a TurnTimes>,

@@ -1,4 +1,5 @@
-//! How the seats of a group compare, under the configuration of the agents that train on them.
+//! The way in which the seats of a group compare, under the configuration of the agents that train
+//! on them.
 //!
 //! Agents compute advantages when a batch is formed, from the bundle that the coordinator sends.
 //! [`advantage::comparisons`] of the same bundle gives the same figures when the group closes. A
@@ -15,7 +16,8 @@ use rollout::workflow::SeatReward;
 
 use crate::run_folder::logs::Compared;
 
-/// How the agents that train compare the seats of a decided group. Empty if no agent trains on it.
+/// The way in which the agents that train compare the seats of a decided group. Empty if no agent
+/// trains on it.
 #[derive(Debug, Default)]
 pub struct Comparisons(BTreeMap<AgentName, OfAgent>);
 
@@ -23,7 +25,7 @@ pub struct Comparisons(BTreeMap<AgentName, OfAgent>);
 enum OfAgent {
     /// By (member, role, seat).
     Compared(BTreeMap<(u16, String, u16), Compared>),
-    /// Why no seat is compared.
+    /// The reason why no seat is compared.
     Not(String),
 }
 
@@ -40,8 +42,8 @@ impl Comparisons {
         )
     }
 
-    /// How this seat of conversation `member`, played by `agent`, compares, or why it does not.
-    /// Both are `None` in a group that no agent trains on.
+    /// Returns the comparison of this seat of conversation `member`, played by `agent`, or why
+    /// there is none. Both are `None` in a group that no agent trains on.
     #[must_use]
     pub fn seat(
         &self,

@@ -227,7 +227,8 @@ pub(crate) struct Group {
 }
 
 pub(crate) fn one(folder: &RunFolder, group: &str, member: &str) -> Result<Whole, ApiError> {
-    let missing = || ApiError::missing("no such conversation is written; run.transcripts selects which are");
+    let missing =
+        || ApiError::missing("this conversation is not written: it has not ended, or run.transcripts leaves it out");
     let member: u16 = member.parse().map_err(|_| missing())?;
     let (group, members) = members(folder, group)?;
     let rewards = |(member, transcript): &(u16, Transcript)| Member {
@@ -266,7 +267,7 @@ pub(crate) fn group(folder: &RunFolder, group: &str) -> Result<Group, ApiError> 
     let (id, members) = members(folder, group)?;
     let Some((_, first)) = members.first() else {
         return Err(ApiError::missing(
-            "no conversation of this group is written; run.transcripts selects which are",
+            "no conversation of this group is written: none has ended, or run.transcripts leaves them out",
         ));
     };
     Ok(Group {

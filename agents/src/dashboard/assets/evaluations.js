@@ -1,10 +1,11 @@
 // Evaluations over steps, their changes, and the tasks of the first and the last one.
 
 import { h, plain } from "./dom.js";
-import { api, empty, query, reading, show, soft, to } from "./frame.js";
+import { api, copy, empty, query, reading, show, soft, to } from "./frame.js";
 import { figure, num, real, signed } from "./numbers.js";
 import { chip, picker, right, section, table, who } from "./parts.js";
 import { chartBoard } from "./plot.js";
+import { word } from "./replay.js";
 import { get } from "./server.js";
 
 export async function evaluationsPage(_rest, options, signal) {
@@ -61,9 +62,13 @@ function crossPlay({ figures, cells, differences, runs, over }) {
   })];
   return [section("Cross-play", table(["Weights", ...figures.map((name) => right(plain(name)))],
     [...cells.map(row(real, real)), ...differences.map(row(signed, signed))], "Cross-play")),
-  h("p.soft", "95% intervals over ", over, "; runs: ", runs.join(", "), "; from ",
-    h("code", "dyad cross-play"))];
+  h("p.soft", "95% intervals over ", over, "; runs: ", runs.join(", "), " ",
+    h("button", { click: () => copy(["dyad cross-play", ...runs.map(plainWord)].join(" "), "The command") },
+      "Copy command"))];
 }
+
+/** Returns the id of a run, or another text as a quoted word. */
+const plainWord = (text) => (/^[\w-]+$/.test(text) ? text : word(text));
 
 function tasksTable(tasks) {
   const ids = Object.keys(tasks.last).sort();

@@ -48,7 +48,7 @@ export function show(title, ...parts) {
   replace(main, h("div.head", h("h1", title[0]), title.slice(1)), parts);
 }
 
-export const reading = (what) => replace(main, h("p.soft", what, " ..."));
+export const reading = (what) => replace(main, h("p.soft.reading", what, " ..."));
 
 export const soft = (...text) => h("span.soft", text);
 
@@ -80,6 +80,7 @@ export function failed(error) {
   const text = error.status === 401
     ? "The token is missing or wrong. Open the URL that `dyad dashboard` printed: it ends in #token=..."
     : error.message;
+  main.querySelector(":scope > .reading")?.remove();
   const known = main.querySelector(":scope > .message.bad");
   if (known) replace(known, text);
   else main.prepend(message("bad", text));

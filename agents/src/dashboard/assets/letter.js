@@ -9,11 +9,12 @@ import { get, post } from "./server.js";
 
 /** Makes the row of a letter. `box` selects it; `again` reads the list after a change. */
 export function letterRow(one, box, again) {
-  const text = h("pre", indented(one.body), one.cut ? " ..." : "");
-  const read = () => {
-    if (one.cut) whole(one).then((found) => replace(text, indented(found.body), found.cut ? " ..." : ""),
-      (error) => replace(text, error.message));
+  const text = h("pre", indented(one.body) ?? one.body, one.cut ? " ..." : "");
+  const draw = ({ body, cut }) => {
+    const json = indented(body);
+    replace(text, json === null ? body : marked(json), cut ? " ..." : "");
   };
+  const read = () => whole(one).then(draw, (error) => replace(text, error.message));
   const cells = [[h("code", one.own ?? one.id), h("div.soft", one.kind),
     one.user ? h("div.soft", "from ", h("code", one.user)) : null],
     [h("div", one.reason), h("details", { toggle: read }, h("summary", `the message, ${bytes(one.bytes)}`), text),
@@ -23,12 +24,28 @@ export function letterRow(one, box, again) {
     h("td.r", figure(one.attempts)), h("td", h("span.nowrap", one.first.slice(0, 19).replace("T", " "))));
 }
 
+/** Returns JSON with a line for each field; null for another text. */
 function indented(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
-    return text;
+    return null;
   }
+}
+
+/** A text in JSON, with a colon behind it if it names a field; or another value. */
+const PARTS = /("(?:[^"\\]|\\.)*")(:)?|true|false|null|-?\d[\d.eE+-]*/g;
+
+/** Marks names, texts and other values of JSON. */
+function marked(json) {
+  const nodes = [];
+  let from = 0;
+  for (const { 0: part, 1: quoted, 2: colon, index } of json.matchAll(PARTS)) {
+    const kind = colon ? "json-name" : quoted ? "json-text" : "json-value";
+    nodes.push(json.slice(from, index), h(`span.${kind}`, quoted ?? part), colon);
+    from = index + part.length;
+  }
+  return [nodes, json.slice(from)];
 }
 
 /** Returns the letter with its whole body. Other letters may have its id. */
@@ -68,7 +85,7 @@ async function fill(place, one, change) {
       h("code", `dyad tasks dead ID --run ${open.run}`), " prints it."));
   }
   const editor = h("textarea", { rows: "6", "aria-label": `Task of letter ${one.id}`, spellcheck: "false" });
-  editor.value = indented(found.body);
+  editor.value = indented(found.body) ?? found.body;
   const send = h("button", { click: () => change("edit",
     { id: one.id, task: editor.value, as_id: as.value || null }) }, "Publish this instead");
   const { verdict } = checked(editor, send, page.signal, oneLine);

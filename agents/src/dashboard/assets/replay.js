@@ -7,7 +7,7 @@ import { seatName } from "./talks.js";
 const hex = (character, digits) => character.codePointAt(0).toString(16).padStart(digits, "0");
 
 /** Returns text as a word for bash that stays one word, whatever it holds, when it is pasted. */
-function word(text) {
+export function word(text) {
   const quoted = text.replace(/[\\'!\t\n]/g, (one) => `\\x${hex(one, 2)}`);
   return `$'${quoted.replace(UNSEEN, (one) => (one.length > 1 ? `\\U${hex(one, 8)}` : `\\u${hex(one, 4)}`))}'`;
 }

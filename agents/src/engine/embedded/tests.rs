@@ -285,7 +285,7 @@ fn lasting() -> Arc<EmbeddedEngine> {
     engine_with(1 << 16, Some(Vec::new()), Swap::InPlace).0
 }
 
-/// When the jobs they waited for have ended and no request comes, they are served all the same.
+/// They are served when the jobs they waited for have ended, without another request.
 #[tokio::test]
 async fn weights_that_waited_are_served_when_no_request_comes() {
     let (engine, shape) = engine_with(1 << 12, Some(Vec::new()), Swap::Drain);

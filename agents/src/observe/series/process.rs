@@ -6,7 +6,6 @@ use configs::RunConfig;
 
 use crate::base::build_info;
 use crate::observe::table::{Labelled, Level, SeriesTable, Total};
-use crate::run_folder::RunFolder;
 
 pub(crate) struct ProcessSeries {
     build: Labelled<Level, 4>,
@@ -39,11 +38,10 @@ impl ProcessSeries {
         }
     }
 
-    /// Sets what stays the same for the life of the process.
-    /// `component` is its name in the run: an agent, `coordinator` or `run`.
-    pub(crate) fn describe(&self, folder: &RunFolder, component: &str) {
-        let config = folder.config().ok();
-        let device = config.as_ref().map(|config| devices(config, component));
+    /// Sets what stays the same for the life of the process. `component` is its name in the run:
+    /// an agent, `AGENT.engineN`, `AGENT.rankN`, `coordinator` or `run`.
+    pub(crate) fn describe(&self, config: Option<&RunConfig>, component: &str) {
+        let device = config.map(|config| devices(config, component));
         let built = [build_info::VERSION, build_info::COMMIT, build_info::LIBTORCH];
         let [version, commit, libtorch] = built;
         let device = device.unwrap_or_default();
@@ -58,10 +56,20 @@ impl ProcessSeries {
     }
 }
 
-/// Returns the device of an agent, or those of all agents that share a process.
+/// Returns the device of an agent, of its engine, or of a rank of its trainer; of a process of all
+/// agents their devices.
 fn devices(config: &RunConfig, component: &str) -> String {
-    let is_here = |name: &str| component == "run" || component == name;
-    let here = config.agents.iter().filter(|(name, _)| is_here(name.as_str()));
-    let devices: BTreeSet<String> = here.map(|(_, agent)| agent.device.to_string()).collect();
+    let (agent, part) = component.split_once('.').unwrap_or((component, ""));
+    let rank = part.strip_prefix("rank").and_then(|rank| rank.parse::<usize>().ok());
+    let here = config
+        .agents
+        .iter()
+        .filter(|(name, _)| agent == "run" || agent == name.as_str());
+    let devices: BTreeSet<String> = here
+        .map(|(_, settings)| {
+            let of_rank = rank.and_then(|rank| settings.train.devices.get(rank));
+            of_rank.unwrap_or(&settings.device).to_string()
+        })
+        .collect();
     devices.into_iter().collect::<Vec<_>>().join(",")
 }

@@ -124,6 +124,13 @@ impl StandingSeries {
             reserved: self.groups.of([agent, "reserved"]),
             capacity: self.groups.of([agent, "capacity"]),
             engines_up: engines.map(|engine| self.engine_up.of([agent, engine])).collect(),
+            own: self.of_engine(agent, answered),
+        }
+    }
+
+    /// Returns the series of the agent's engine as this process sees it.
+    pub(crate) fn of_engine(&self, agent: &str, answered: Vec<Total>) -> OwnEngineSeries {
+        OwnEngineSeries {
             idle: IdleTime::new(self.engine_idle.of([agent]), answered),
             cache_usage: self.cache_usage.clone(),
             batch_rows: self.batch_rows.clone(),
@@ -158,6 +165,11 @@ pub(crate) struct AgentStanding {
     capacity: Level,
     /// One for each engine, in the order given.
     engines_up: Vec<Level>,
+    own: OwnEngineSeries,
+}
+
+/// The series of an agent's engine as one process sees it.
+pub(crate) struct OwnEngineSeries {
     idle: IdleTime,
     /// Have a value only where the engine runs in this process.
     cache_usage: Labelled<Level, 1>,
@@ -188,6 +200,13 @@ impl AgentStanding {
         for (level, is_up) in self.engines_up.iter().zip(up) {
             level.set(f64::from(u8::from(is_up)));
         }
+        self.own.set(own);
+    }
+}
+
+impl OwnEngineSeries {
+    /// Sets the state of the engine. `own` is present if it runs in this process.
+    pub(crate) fn set(&mut self, own: Option<OwnEngine>) {
         self.idle.look(own.map(|own| own.marks));
         if let Some(own) = own {
             self.cache_usage.of([&self.agent]).set(own.cache_usage);

@@ -10,7 +10,7 @@ use super::{Memory, shape};
 /// Memory that CUDA takes on a GPU for each process: its context and the code of kernels.
 const CONTEXT: u64 = 512 << 20;
 
-/// How a run's processes hold a base that agents share.
+/// The way in which a run's processes hold a base that agents share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Processes {
     /// All agents in one process have one copy.

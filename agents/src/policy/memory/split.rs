@@ -5,7 +5,7 @@ use trainer::model::ModelShape;
 
 use super::F32;
 
-/// How the ranks of a trainer hold its f32 state.
+/// The way in which the ranks of a trainer hold its f32 state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Split {
     /// Ranks that the state is split among.

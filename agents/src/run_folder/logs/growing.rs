@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// How far a file was read.
+/// The place up to which a file was read.
 #[derive(Debug, Default)]
 pub(crate) struct Growing {
     /// The device and the number of the file.

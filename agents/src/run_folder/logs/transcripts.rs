@@ -82,19 +82,19 @@ pub struct TranscriptTurn {
     pub time: Option<TurnTime>,
 }
 
-/// When a turn was made, in seconds.
+/// The time at which a turn was made, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TurnTime {
     /// Since the start of its group.
     pub asked: f64,
-    /// How long it waited at the engine. This and the next two are absent if the engine does not
-    /// measure them, and for programs and tools.
+    /// The time that it waited at the engine. This and the next two are absent if the engine does
+    /// not measure them, and for programs and tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<f64>,
-    /// How long the engine computed its prompt, to the first token.
+    /// The time that the engine computed its prompt, to the first token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<f64>,
-    /// How long the engine made the tokens after the first.
+    /// The time that the engine made the tokens after the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode: Option<f64>,
     /// Since the start of its group: its answer reached the coordinator. Absent for programs and

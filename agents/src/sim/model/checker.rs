@@ -47,7 +47,7 @@ pub(super) struct Problem {
     pub way: Vec<String>,
 }
 
-/// How a state was first reached: the previous state, the action's index, and the number of steps.
+/// The first path to a state: the previous state, the action's index, and the number of steps.
 struct Seen {
     from: u32,
     action: u16,

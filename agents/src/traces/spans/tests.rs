@@ -110,6 +110,7 @@ fn a_turn_has_its_agent_request_tokens_weights_and_times() {
     has(span, names::PROVIDER, "dyad");
     has(span, names::MODEL, "Qwen/Qwen3");
     has(span, names::TEMPERATURE, 0.7);
+    has(span, names::TOP_P, 1.0);
     has(span, names::MAX_TOKENS, 8_u32);
     has(span, names::OUTPUT_TOKENS, 3_u32);
     has(span, names::ROLE, "speaker");

@@ -2,6 +2,7 @@
 //! `0.667 or 2/3`.
 
 use super::last;
+use crate::grade::math::are_apart;
 use crate::grade::normal::minus;
 
 /// Words between two alternatives.
@@ -55,14 +56,17 @@ fn joined(text: &str) -> Option<(&str, &str, &str)> {
     let before = without_or(before)?;
     let left = unsigned(before);
     let unit = left.trim_end_matches(|c: char| c.is_alphabetic() || c == ' ').len();
-    let (left, unit) = left.split_at(unit);
-    let few = unit.split_whitespace().nth(MOST_WORDS).is_none();
+    let (left, measure) = left.split_at(unit);
+    let few = measure.split_whitespace().nth(MOST_WORDS).is_none();
     let other = last::number(left).filter(|other| left.ends_with(other))?;
     // `18 dollars or 20 dollars`, but `90 minutes or 1.5 hours`: the factor is nearly 2 at least.
     let behind = text[at + number.len()..].trim_start();
-    let named = unit.is_empty() || behind.starts_with(unit.trim()) || !behind.starts_with(char::is_alphabetic);
+    let named = measure.is_empty() || behind.starts_with(measure.trim()) || !behind.starts_with(char::is_alphabetic);
     let (a, b) = value(other).zip(value(number))?;
-    (few && (named || (a / b).max(b / a) <= 1.9)).then(|| (&left[..left.len() - other.len()], other, number))
+    let unit =
+        |number: &str, behind: &str| format!("{number} {}", behind.split_whitespace().next().unwrap_or_default());
+    let apart = are_apart(&unit(other, measure), &unit(number, behind.trim_end_matches('.')));
+    (few && (named || apart || (a / b).max(b / a) <= 1.9)).then(|| (&left[..left.len() - other.len()], other, number))
 }
 
 /// Removes the word `or` from the end of a text, also of `18. Or` and `18 \text{ or }`.
@@ -164,6 +168,7 @@ mod tests {
             "17 and/or 18",
             "17; or 18",
             "18 apples or 20 oranges",
+            "That is 14 days or 3 weeks.",
         ] {
             assert!(is_alternative(text), "{text}");
         }

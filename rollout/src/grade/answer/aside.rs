@@ -1,13 +1,14 @@
 //! Cuts off asides behind an answer: `84 (half of 168)`, `12, which is 3 times 4`.
 
-use super::phrase::is_of_multiples;
+use super::last;
+use super::phrase::{before_place, is_of_multiples};
 use super::text::{HEDGES, is_outside};
 use crate::grade::math::Quantity;
 use crate::grade::normal::number_words::spelled_out;
 use crate::grade::normal::scale::{is_factor, is_rounding};
 
 /// Beginnings of clauses that say the same in other words.
-const CLAUSES: [&str; 23] = [
+const CLAUSES: [&str; 33] = [
     ", assuming ",
     ", which is ",
     ", which equals ",
@@ -31,11 +32,21 @@ const CLAUSES: [&str; 23] = [
     " and not ",
     " rather than ",
     " instead of ",
+    ", half of ",
+    ", twice as ",
+    ", half as ",
+    ", а не ",
+    ", nicht ",
+    " und nicht ",
+    " et non ",
+    "，而不是",
+    "，不是",
+    "（不是",
 ];
 /// Words with which an aside changes the answer before it.
 const JOINING: [&str; 8] = ["and", "plus", "minus", "times", "over", "to", "in", "per"];
 /// Beginnings of reasons and approximations behind the last value of a text.
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 16] = [
     "he ",
     "she ",
     "they ",
@@ -49,6 +60,9 @@ const REASONS: [&str; 13] = [
     "≈",
     "since ",
     "because ",
+    "half of ",
+    "twice as ",
+    "half as ",
 ];
 /// Words that reject another value, or the last one.
 const REJECTING: [&str; 5] = ["extraneous", "reject", "discard", "invalid", "ignor"];
@@ -131,6 +145,7 @@ fn parts(line: &str) -> Option<(&str, &str)> {
 /// `There are 12 (8 + 4).`
 pub(crate) fn without_reason(text: &str) -> &str {
     let text = text.trim_end_matches(['.', ' ', '*', '\n']);
+    let text = before_place(text).unwrap_or(text);
     if let Some(before) = before_because(text) {
         return before;
     }
@@ -152,7 +167,10 @@ pub(crate) fn without_reason(text: &str) -> &str {
     let because = line[before.len()..].starts_with(", as ");
     let reason = because || REASONS.iter().any(|word| aside.starts_with(word));
     let rejected = REJECTING.iter().any(|word| aside.contains(word));
-    let rate = RATES.iter().any(|words| aside.contains(words));
+    // `20% of $2,000, which is $400 per month` ends with its result.
+    let number = last::number(before).and_then(|number| before.rsplit_once(number));
+    let computed = number.is_some_and(|(words, _)| words.trim_end_matches([' ', '$', '*']).ends_with(" of"));
+    let rate = RATES.iter().any(|words| aside.contains(words)) && !computed;
     let aside = ["that is ", "i.e. "]
         .iter()
         .find_map(|words| aside.strip_prefix(words))
@@ -249,7 +267,7 @@ fn in_brackets(line: &str) -> Option<&str> {
 fn clause(line: &str) -> Option<&str> {
     let begins = |clause: &&str| line.find(*clause).map(|at| (at, clause.len()));
     let (at, length) = CLAUSES.iter().filter_map(begins).min()?;
-    let (before, aside) = (&line[..at], &line[at + length..]);
+    let (before, aside) = (&line[..at], line[at + length..].trim_start());
     let words = aside.starts_with(|c: char| c.is_alphanumeric() || ['$', '\\'].contains(&c));
     // `3x = 54; x = 18` goes on to its result.
     let letter = aside.split_once('=').map(|(letter, _)| letter.trim_end());
@@ -317,6 +335,10 @@ mod tests {
             ("18 ($20)", None),
             ("3 (to 5)", None),
             ("84, which is half of 168", Some("84")),
+            ("84 cans, half of the 168 of last week", Some("84 cans")),
+            ("15, а не 20", Some("15")),
+            ("15个（不是20个）", Some("15个")),
+            ("15 元，而不是 20 元", Some("15 元")),
             ("84; the other candidate 42 is extraneous", Some("84")),
             ("12 - that is, 3 boxes of 4", Some("12")),
             ("$\\frac{5}{9}$, or about 55.6%", Some("$\\frac{5}{9}$")),

@@ -3,17 +3,8 @@
 
 use super::alternative::{ends_in_list, is_rounded, value};
 use super::last;
-use crate::grade::math::Quantity;
+use crate::grade::math::{Quantity, amount};
 
-/// Units of one kind, each with its size.
-const UNITS: [&str; 6] = [
-    "seconds 1 minutes 60 hours 3600 days 86400 weeks 604800",
-    "months 1 years 12",
-    "cents 1 dollars 100",
-    "inches 1 feet 12 yards 36",
-    "cm 1 centimeters 1 m 100 meters 100 km 100000 kilometers 100000",
-    "grams 1 kg 1000 kilograms 1000",
-];
 /// Words before a number with their factor.
 const FACTORS: [(&str, f64); 6] = [
     ("half of ", 0.5),
@@ -72,7 +63,7 @@ fn twice(before: &str, behind: &str, bracket: bool) -> Option<Vec<String>> {
 
 /// Returns true if two amounts are equal, or one is the other, rounded.
 fn are_one(a: &str, b: &str) -> bool {
-    let sizes = size(a).zip(size(b));
+    let sizes = amount(a).zip(amount(b));
     let converted = sizes.is_some_and(|((kind, a), (other, b))| kind == other && same(a, b));
     let equal = || Some(Quantity::read(a)?.is_same(&Quantity::read(b)?));
     converted || equal() == Some(true) || is_rounded(a, b) || is_rounded(b, a)
@@ -112,17 +103,6 @@ fn number_of(amount: &str) -> Option<f64> {
     value(amount.split(' ').next()?.trim_matches(SIGNS))
 }
 
-/// Returns the kind of the unit of an amount, and its size in the smallest unit of that kind.
-fn size(amount: &str) -> Option<(usize, f64)> {
-    let money = amount.trim_start_matches(['*', '\\']).starts_with('$');
-    let unit = if money { "dollars" } else { amount.split(' ').nth(1)? };
-    UNITS.iter().enumerate().find_map(|(kind, units)| {
-        let mut words = units.split(' ');
-        words.find(|plural| *plural == unit || plural.strip_suffix('s') == Some(unit))?;
-        Some((kind, number_of(amount)? * words.next()?.parse::<f64>().ok()?))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::once;
@@ -132,6 +112,10 @@ mod tests {
         for (text, found) in [
             ("180 minutes, or 3 hours.", &["180 minutes.", "3 hours."] as &[&str]),
             ("10 cents ($0.10)", &["10 cents", "$0.10"]),
+            (
+                "That is 12 inches, or 1 foot.",
+                &["That is 12 inches.", "That is 1 foot."],
+            ),
             ("24 inches (or 2 feet) long", &["24 inches long", "2 feet long"]),
             ("half of 24, or 12", &["12"]),
             ("25% of $80, or $20.", &["$20."]),

@@ -6,7 +6,7 @@ use super::{announced, correcting, last, tidy};
 use crate::grade::normal::wide::is_han;
 
 /// Words and signs that deny the value after them.
-const DENIALS: [&str; 31] = [
+const DENIALS: [&str; 36] = [
     "instead of",
     "than",
     "not",
@@ -33,12 +33,19 @@ const DENIALS: [&str; 31] = [
     "≠",
     "\\neq",
     "\\ne",
+    "而不是",
     "不是",
     "不为",
     "不等于",
     "并非",
-    "而不是",
+    "und nicht",
+    "nicht",
+    "et non",
+    "а не",
+    "не",
 ];
+/// Denials that stand between two values.
+const CONTRASTS: [&str; 5] = ["instead of", "und nicht", "et non", "а не", "而不是"];
 
 /// Words between a denial and its value.
 const BETWEEN: [&str; 9] = [
@@ -81,18 +88,15 @@ pub(crate) fn undenied(text: &str) -> Option<&str> {
             if let Some(other) = before.trim_end().strip_suffix(" rather") {
                 return Some(other);
             }
-            if text[before.len()..]
-                .trim_start()
-                .to_lowercase()
-                .starts_with("instead of")
-            {
-                return Some(before);
+            let word = text[before.len()..].trim_start().to_lowercase();
+            if CONTRASTS.iter().any(|contrast| word.starts_with(contrast)) {
+                return Some(before.trim_end_matches([' ', ',', '，']));
             }
             let clause = before
                 .rsplit_once(", ")
                 .filter(|(_, clause)| clause.starts_with("which "));
             clause.map_or_else(
-                || before.trim_end().strip_suffix([',', '(']),
+                || before.trim_end().strip_suffix([',', '，', '(']),
                 |(before, _)| Some(before),
             )
         }
@@ -215,7 +219,10 @@ mod tests {
         assert_eq!(undenied("It is 3, not $5$."), Some("It is 3"));
         assert_eq!(undenied("It is 3 (not 5)."), Some("It is 3 "));
         assert_eq!(undenied("It is 3 rather than 5."), Some("It is 3"));
-        assert_eq!(undenied("It is 3 instead of 5."), Some("It is 3 "));
+        assert_eq!(undenied("It is 3 instead of 5."), Some("It is 3"));
+        assert_eq!(undenied("Es sind 3 und nicht 5."), Some("Es sind 3"));
+        assert_eq!(undenied("Это 3, а не 5."), Some("Это 3"));
+        assert_eq!(undenied("共 3 元，而不是 5 元。"), Some("共 3 元"));
         assert_eq!(undenied("It is 7, which is more than 6."), Some("It is 7"));
     }
 

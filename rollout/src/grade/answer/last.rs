@@ -1,6 +1,6 @@
 //! Reads the last value of a text without an announcement.
 
-use super::signs::{is_formula, is_grouped, is_product};
+use super::signs::{is_formula, is_grouped, is_product, scaled_money};
 use super::spaced;
 use super::text::LONGEST_ANSWER;
 use super::{delimited, steps};
@@ -131,6 +131,9 @@ fn is_of_pieces(behind: &str) -> bool {
 /// Returns a number with the word that multiplies it, or with the whole number before its fraction:
 /// the `5 million` and the `2 1/2` of a sentence.
 pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
+    if let Some(amount) = scaled_money(text, number) {
+        return amount;
+    }
     let start = number.as_ptr().addr() - text.as_ptr().addr();
     let (before, behind) = (&text[..start], &text[start + number.len()..]);
     let word = behind.strip_prefix(' ').unwrap_or_default();
@@ -335,6 +338,7 @@ mod tests {
             ("It is 1/2.", "1/2"),
             ("on 3/4 and 1/2", "1/2"),
             ("It costs $5.", "5"),
+            ("It costs $5M.", "$5M"),
         ] {
             assert_eq!(whole_number(text, number(text).unwrap()), whole, "{text}");
         }

@@ -19,8 +19,9 @@ pub(super) mod last;
 pub(super) mod listed;
 mod phrase;
 pub(super) mod prose;
+mod refusal;
 mod sentence;
-mod signs;
+pub(super) mod signs;
 mod spaced;
 mod steps;
 mod tags;
@@ -116,7 +117,7 @@ pub(super) struct Marks<'a> {
     /// In the order in which they are trusted.
     pub(super) candidates: Vec<Candidate<'a>>,
     /// True if a box or a tag is there, whatever it holds, or an announcement that is a step of a
-    /// solution. Then the last value of the text is not the answer.
+    /// solution, or if the text gives up. Then the last value of the text is not the answer.
     pub(super) closed: bool,
     /// True if no other mark stands behind the last line with `####`.
     pub(super) hashes_end: bool,
@@ -193,9 +194,10 @@ fn all_marks(text: &str) -> Marks<'_> {
             text: Cow::Borrowed(*line),
         }));
     }
+    let closed = closed || open || (candidates.is_empty() && refusal::gives_up(text));
     Marks {
         candidates,
-        closed: closed || open,
+        closed,
         hashes_end: last > marked,
     }
 }

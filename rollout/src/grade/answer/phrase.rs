@@ -81,6 +81,55 @@ pub(super) fn is_of_multiples(phrase: &str) -> bool {
     numbers.is_some_and(|numbers| numbers.starts_with(' ') && numbers.split_whitespace().all(plain))
 }
 
+/// Words before the value of a variable, behind a result.
+const REACHED: [&str; 8] = [
+    "which occurs",
+    "which is attained",
+    "which is achieved",
+    "which is reached",
+    "attained",
+    "achieved",
+    "reached",
+    "occurring",
+];
+
+/// Returns a text without the words at its end that say where or for what its last value holds:
+/// `has minimum $3$ at $x = 2$`, `$10$ ways to choose 2 of 5`.
+pub(super) fn before_place(text: &str) -> Option<&str> {
+    let start = [". ", "\n", "! ", "? "]
+        .iter()
+        .filter_map(|stop| Some(text.rfind(stop)? + stop.len()));
+    let start = start.max().unwrap_or(0);
+    let sentence = &text[start..];
+    let place = [" at ", " when "].iter().filter_map(|word| sentence.rfind(word)).max();
+    let place = place.filter(|at| is_assignment("", &sentence[at + 1..]) && !solves(sentence, *at));
+    let counted = sentence
+        .find(" ways to ")
+        .filter(|at| !goes_on(&sentence[*at..]) && !sentence[at + 1..].contains(" ways"));
+    let cut = sentence[..place.or(counted)?].trim_end();
+    let cut = REACHED.iter().find_map(|words| cut.strip_suffix(words)).unwrap_or(cut);
+    let cut = cut.trim_end_matches([' ', ',', '*', '(']);
+    let value = cut.trim_end_matches(['$', ')', '\\']);
+    (value.ends_with(|c: char| c.is_ascii_digit() || c == '}')).then(|| &text[..start + cut.len()])
+}
+
+/// Returns true if the formula before words for a place holds its variable: `$x^2 = 4$ when $x = 2$`
+/// gives the value of `x`.
+fn solves(sentence: &str, place: usize) -> bool {
+    let (before, behind) = (sentence[..place].trim_end(), &sentence[place + 1..]);
+    let letter = behind
+        .split(' ')
+        .nth(1)
+        .and_then(|word| word.chars().find(char::is_ascii_alphabetic));
+    let formula = match before.strip_suffix('$') {
+        Some(inside) => inside.rsplit('$').next(),
+        None => before.rsplit(' ').next(),
+    };
+    letter
+        .zip(formula)
+        .is_some_and(|(letter, formula)| formula.contains(letter))
+}
+
 /// Returns an answer without the parts that make up its total: `15 in total: 5 for each`.
 pub(super) fn before_total(line: &str) -> &str {
     let number = line
@@ -226,7 +275,32 @@ fn goes_on(phrase: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::before_phrase;
+    use super::{before_phrase, before_place};
+
+    #[test]
+    fn words_for_the_place_of_a_value_are_cut_off() {
+        for (text, cut) in [
+            ("So $f$ has minimum $3$ at $x = 2$.", Some("So $f$ has minimum $3$")),
+            (
+                "The maximum is $7$, which occurs at $x = 2$.",
+                Some("The maximum is $7$"),
+            ),
+            ("It is 7 when x = 2.", Some("It is 7")),
+            (
+                "There are $\\binom{5}{2} = 10$ ways to choose 2 of 5.",
+                Some("There are $\\binom{5}{2} = 10$"),
+            ),
+            ("The minimum is at $x = 2$.", None),
+            ("So $x^2 = 4$ when $x = 2$.", None),
+            ("So $y = 4$ when $x = 2$.", Some("So $y = 4$")),
+            ("They meet at $x = 2$.", None),
+            ("There are 3 ways to go up and 4 ways to go down.", None),
+            ("There are 3 ways to go up, so 12 in all.", None),
+            ("The number of ways to choose 2 of 5 is 10.", None),
+        ] {
+            assert_eq!(before_place(text), cut, "{text}");
+        }
+    }
 
     #[test]
     fn a_phrase_about_the_whole_answer_is_cut_off() {

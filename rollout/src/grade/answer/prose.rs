@@ -23,6 +23,8 @@ pub(crate) fn without_prose(line: &str) -> Option<&str> {
 
 /// Signs of Chinese that change a number, or join it to another.
 const CHANGING_SIGNS: &str = "不非未没或至到约莫几多少余倍分半第除减加乘和与及大小低高以之负根超零近";
+/// Names in problems that begin with such a sign.
+const NAMES: [&str; 8] = ["小明", "小红", "小华", "小李", "小王", "小刚", "小丽", "小芳"];
 
 /// Returns the number of a Chinese sentence that has one, with its unit: the `18元` of
 /// `她每天赚18元` and of `18（元）`.
@@ -35,11 +37,14 @@ pub(crate) fn of_chinese(line: &str) -> Option<String> {
     let (before, number, unit) = (&line[..start], &line[start..start + length], &line[start + length..]);
     let before = before.strip_prefix(['约', '共']).unwrap_or(before);
     let before = before.trim_end_matches("大约").trim_end_matches('约');
+    let before = NAMES
+        .iter()
+        .fold(before.to_owned(), |text, name| text.replace(name, ""));
     let signs = |text: &str| text.chars().all(|c| is_han(c) || " ，：,:（）()".contains(c));
     let plain = |text: &str| signs(text) && !text.contains(|c| CHANGING_SIGNS.contains(c));
     let unit: String = unit.chars().filter(|c| !" （）()".contains(*c)).collect();
-    let chinese = before.contains(is_han) || unit.contains(is_han);
-    (chinese && plain(before) && plain(&unit) && !unit.contains('的')).then(|| format!("{number}{unit}"))
+    let chinese = line[..start].contains(is_han) || unit.contains(is_han);
+    (chinese && plain(&before) && plain(&unit) && !unit.contains('的')).then(|| format!("{number}{unit}"))
 }
 
 /// Returns an amount without the time or the thing that it is for: the `$18` of `$18/day`, and of
@@ -123,6 +128,8 @@ mod tests {
     fn a_chinese_sentence_has_one_number() {
         for (line, number) in [
             ("她每天赚18元", Some("18元")),
+            ("小明一共需要18元", Some("18元")),
+            ("小于18", None),
             ("约18元", Some("18元")),
             ("共18种", Some("18种")),
             ("18（元）", Some("18元")),

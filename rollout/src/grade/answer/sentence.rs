@@ -213,8 +213,22 @@ pub(super) fn goes_on(value: &str) -> bool {
         let word = value[behind..].split(' ').next().unwrap_or_default();
         is_verb(word) && behind < last
     };
-    let begins = [" so ", " then ", "; "].iter().any(|word| value.contains(word));
+    let begins = [" so ", " then ", "; "].iter().any(|word| value.contains(word)) || is_explained(value);
     begins || value.match_indices(" and ").any(|(at, and)| verb(at + and.len()))
+}
+
+/// Returns true if a clause at the end names the last number as the value: `20% of $2,000, which is
+/// $400 per month`. In `12, which is 3 times 4` another number follows.
+fn is_explained(value: &str) -> bool {
+    let clauses = [", which is ", ", which equals ", ", which gives ", ", which makes "];
+    let Some(behind) = clauses.iter().find_map(|clause| Some(value.split_once(clause)?.1)) else {
+        return false;
+    };
+    let number = behind.trim_start_matches(['*', '$', '\\', '€', '£']);
+    let rest = number.trim_start_matches(|c: char| c.is_ascii_digit() || ".,".contains(c));
+    let compares = ["times", "of", "more", "less", "fewer", "than", "half", "%"];
+    let plain = !rest.split([' ', '.', '*']).any(|word| compares.contains(&word));
+    rest.len() < number.len() && plain && !rest.contains(|c: char| c.is_ascii_digit() || "+-*/×=".contains(c))
 }
 
 /// Returns true for a verb that may stand before a value.

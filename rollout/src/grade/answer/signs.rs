@@ -2,6 +2,7 @@
 
 use super::spaced::{VARIABLES, is_verb};
 use crate::grade::normal::names::PLAIN;
+use crate::grade::normal::scale::of_money;
 use crate::grade::normal::{minus, vulgar};
 
 /// Returns true if stars between these texts raise to a power: `2**10`, `x**2`, `(1+x)**n`.
@@ -31,12 +32,13 @@ pub(super) fn is_product(text: &str) -> bool {
         .is_some_and(|(one, other)| plain(one) && plain(other))
 }
 
-/// Returns true for `1e3` and `1.5E-3`.
+/// Returns true for `1e3` and `-1.5E-3`.
 fn is_scientific(text: &str) -> bool {
     let digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let power = text.split_once(['e', 'E']);
     power.is_some_and(|(number, power)| {
-        digits(&number.replacen('.', "", 1)) && digits(power.trim_start_matches(['-', '+']))
+        let number = number.trim_start_matches(minus::is_sign).replacen('.', "", 1);
+        digits(&number) && digits(power.trim_start_matches(['-', '+']))
     })
 }
 
@@ -77,4 +79,26 @@ pub(super) fn is_grouped(before: &str, groups: &str, number: &str) -> bool {
     let one = digits.next().is_none() || first.len() < 3;
     let value = one && (is_verb(word) || word.ends_with(['=', ':', '≈', '#', '$', '€', '£']));
     begins && threes && last.bytes().all(|byte| byte.is_ascii_digit()) && value
+}
+
+/// Returns true for the minutes of a time, `3:30`, and for the last term of a ratio.
+pub(in crate::grade) fn is_of_time(text: &str, number: &str) -> bool {
+    let before = &text[..number.as_ptr().addr() - text.as_ptr().addr()];
+    let hour = before
+        .strip_suffix(':')
+        .filter(|hour| hour.ends_with(|c: char| c.is_ascii_digit()));
+    // `Q1:15` answers a question.
+    let word = hour.map(|hour| hour.trim_end_matches(|c: char| c.is_ascii_digit()));
+    word.is_some_and(|word| !word.ends_with(char::is_alphabetic)) && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns an amount of money with the letter of its scale: the `$15M` of a sentence.
+pub(super) fn scaled_money<'a>(text: &'a str, number: &str) -> Option<&'a str> {
+    let start = number.as_ptr().addr() - text.as_ptr().addr();
+    let digits = number.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len();
+    let sign = text[..start].chars().next_back().filter(|c| "$€£₹".contains(*c))?;
+    let behind = &text[start + digits..];
+    let letters = behind.bytes().take_while(u8::is_ascii_alphabetic).count();
+    of_money(&behind[..letters])?;
+    Some(&text[start - sign.len_utf8()..start + digits + letters])
 }

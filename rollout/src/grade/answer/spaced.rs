@@ -133,7 +133,8 @@ fn is_number(word: &str) -> bool {
 /// Returns true for a verb before a value, and for no word.
 pub(super) fn is_verb(word: &str) -> bool {
     // `rows 3 400` are two numbers.
-    let singular = !word.ends_with('s') || ["is", "was", "has", "equals", "gives", "makes", "costs"].contains(&word);
+    let singular =
+        !word.ends_with('s') || ["is", "was", "has", "equals", "gives", "makes", "costs", "leaves"].contains(&word);
     word.is_empty() || ["so", "thus"].contains(&word.to_lowercase().as_str()) || (singular && sentence::is_verb(word))
 }
 

@@ -2,12 +2,15 @@
 //! `So John is 45 miles from home at the end of those 4 hours.`
 
 use super::phrase::{before_phrase, is_of_multiples};
+use super::sentence::goes_on;
 use super::text::LONGEST_ANSWER;
 use super::{last, prose, sentence};
 use crate::grade::math::Quantity;
 use crate::grade::normal::minus;
 use crate::grade::normal::names::PLAIN;
 
+/// Words that make the amount before them a total.
+const TOTALS: [&str; 3] = [" in all", " in total", " altogether"];
 /// Words before the sentence.
 const LEADING: [&str; 20] = [
     "so, ",
@@ -50,10 +53,18 @@ pub(crate) fn value(text: &str) -> Option<Option<&str>> {
     if let Some(remainder) = remainder(line) {
         return Some(Some(remainder));
     }
-    if let Some(value) = computed(line).or_else(|| counted(line)) {
+    if let Some(value) = computed(line)
+        .or_else(|| in_two_parts(line))
+        .or_else(|| counted(line))
+        .or_else(|| entry(line))
+        .or_else(|| total(line))
+    {
         return Some(Some(value));
     }
     let value = sentence::value(line)?;
+    if let Some(whole) = in_two_parts(value).or_else(|| choice(value)) {
+        return Some(Some(whole));
+    }
     let digit = |c: char| c.is_ascii_digit() || ".,/".contains(c);
     let first = value
         .trim_start_matches(|c: char| !c.is_ascii_digit())
@@ -134,7 +145,7 @@ fn counted(line: &str) -> Option<&str> {
     let verb = |said: &str| said.split(' ').any(|word| ["were", "was", "are", "is"].contains(&word));
     let digit = |c: char| c.is_ascii_digit() || c == ',';
     let part = line.trim_start_matches(digit);
-    let whole = [" of the ", " of these ", " of his ", " of her "]
+    let whole = [" of the ", " out of the ", " of these ", " of his ", " of her "]
         .iter()
         .find_map(|words| part.strip_prefix(words))
         .filter(|_| part.len() < line.len());
@@ -148,6 +159,64 @@ fn counted(line: &str) -> Option<&str> {
     let number = last::number(said).filter(|number| said.starts_with(number))?;
     let others = line[said.len()..].contains(|c: char| c.is_ascii_digit());
     (others && verb(said)).then_some(number)
+}
+
+/// Returns the amount of an entry of a list, without the phrase behind it: `Cost: $84 for 7
+/// tickets`.
+fn entry(line: &str) -> Option<&str> {
+    let (name, amount) = line.split_once(": ")?;
+    let number = amount.trim_start_matches(['*', ' ', '$', '\\']);
+    let named = name.chars().all(|c| c.is_alphabetic() || c == ' ') && number.starts_with(|c: char| c.is_ascii_digit());
+    before_phrase(amount).filter(|cut| named && cut.len() < amount.len())
+}
+
+/// Returns the total that a sentence names, if only what it is for stands behind it: `a total of
+/// $990 for the 5 days at $12 an hour`, `$84 in all for the 7 tickets at $12 each`.
+fn total(line: &str) -> Option<&str> {
+    let digit = |c: char| c.is_ascii_digit() || ",.".contains(c);
+    let number = |text: &str| {
+        let signs = text.len() - text.trim_start_matches(['$', '*', '€', '£']).len();
+        let digits = text[signs..].find(|c| !digit(c)).unwrap_or(text.len() - signs);
+        signs + digits
+    };
+    let named = line
+        .rsplit_once(" total of ")
+        .map(|(_, behind)| (behind, number(behind)));
+    let first = line
+        .starts_with(|c: char| c.is_ascii_digit() || c == '$')
+        .then(|| (line, number(line)));
+    let first = first.filter(|(line, end)| TOTALS.iter().any(|words| line[*end..].starts_with(words)));
+    let (text, end) = named.or(first)?;
+    let behind = TOTALS
+        .iter()
+        .find_map(|words| text[end..].strip_prefix(words))
+        .unwrap_or(&text[end..]);
+    let purpose = [" for the ", " for all ", " over the ", " for his ", " for her "]
+        .iter()
+        .any(|words| behind.starts_with(words));
+    let plain = !behind.contains(['=', ',', ';', ':'])
+        && !behind.contains("total")
+        && !behind.contains(" and ")
+        && !goes_on(behind);
+    let value = text[..end].trim_end_matches(['.', ',']);
+    (purpose && plain && value.ends_with(|c: char| c.is_ascii_digit())).then_some(value)
+}
+
+/// Returns an amount of money in two parts: `85 dollars and 50 cents`.
+fn in_two_parts(value: &str) -> Option<&str> {
+    let cents = value.find(" cent")? + " cents".len();
+    let amount = value[..cents.min(value.len())].trim_end();
+    let parts = amount.contains(" dollar") || amount.contains(" euro") || amount.contains('$');
+    Quantity::read(amount).filter(|_| parts).map(|_| amount)
+}
+
+/// Returns the choice that a sentence does not compute: `6 choose 2`.
+fn choice(value: &str) -> Option<&str> {
+    let (n, rest) = value.split_once(" choose ")?;
+    let k = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let alone = number(n) && k > 0 && !rest[k..].contains(|c: char| c.is_ascii_digit());
+    alone.then(|| &value[..n.len() + " choose ".len() + k])
 }
 
 /// Returns a text without the numbers at its end that say what is counted: `divisible by 3 or 5`.
@@ -179,6 +248,21 @@ mod tests {
             ("In total, 90 pens were sold during the 6 days.", Some(Some("90"))),
             ("So there are 9 * 2 = 18 eggs.", None),
             ("She has 18 eggs.", None),
+            ("Cost: $84 for 7 tickets.", Some(Some("$84"))),
+            (
+                "He paid 85 dollars and 50 cents.",
+                Some(Some("85 dollars and 50 cents")),
+            ),
+            ("There are 6 choose 2 ways.", Some(Some("6 choose 2"))),
+            ("There are 6 choose 2 = 15 ways.", None),
+            (
+                "Tina makes a total of $990 for the 5 days she worked 10 hours each.",
+                Some(Some("$990")),
+            ),
+            ("So $84 in all for the 7 tickets at $12 each.", Some(Some("$84"))),
+            ("4 out of the 20 cookies are left.", Some(Some("4"))),
+            ("85 dollars and 0 cents", Some(Some("85 dollars and 0 cents"))),
+            ("He paid $15 and 20 cents.", Some(Some("$15 and 20 cents"))),
             ("3 shirts cost $45.", None),
             ("The roots are 2 and 3.", None),
             ("The point is (2, 3).", None),

@@ -226,6 +226,20 @@ fn is_article(letter: char, behind: &str) -> bool {
     ['A', 'I'].contains(&letter) && word.starts_with(char::is_lowercase) && !BEHIND.contains(&word.as_str())
 }
 
+/// Returns true for letters of which a sentence speaks together: `A, B, and C are wrong`.
+pub(super) fn are_subject(text: &str) -> bool {
+    let letter = |word: &&str| word.len() == 1 && word.starts_with(|c| LETTERS.contains(&c));
+    let mut words = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
+    let mut letters = 0;
+    while let Some(word) = words.next_if(|word| letter(word) || JOINING.contains(word)) {
+        letters += usize::from(letter(&word));
+    }
+    letters > 1
+        && words
+            .next()
+            .is_some_and(|verb| ["are", "were", "can", "cannot", "all", "both"].contains(&verb))
+}
+
 /// Returns true if another letter follows: `A, C` and `A or (B)` are several choices.
 pub(super) fn is_one_of_several(rest: &str) -> bool {
     let rest = rest.trim_start_matches([')', ']', ' ', '}', '*', '$', '.']);

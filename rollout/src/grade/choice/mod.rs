@@ -4,6 +4,7 @@ mod bracketed;
 mod labelled;
 mod letter;
 mod statement;
+mod supposed;
 
 use serde_json::Value;
 
@@ -151,6 +152,7 @@ fn announced(text: &str) -> Chosen {
         .into_iter()
         .rev()
         .take(MOST)
+        .filter(|end| !supposed::is_supposed(&text[*end..]))
         .map(|end| letter::announced(&text[end..]));
     said.into_iter()
         .find(|found| found.is_something())
@@ -230,6 +232,9 @@ fn whole(text: &str) -> Chosen {
     let first = text.lines().next().unwrap_or_default();
     let single = first.chars().filter(|c| c.is_alphanumeric()).count() == 1;
     let found = letter::alone(if single { first } else { text });
+    if letter::are_subject(first) {
+        return Chosen::Nothing;
+    }
     let other = |line: &str| match letter::alone(line) {
         Chosen::Letter(letter) => found != Chosen::Letter(letter),
         _ => false,

@@ -2,6 +2,7 @@
 
 use super::labelled::{is_behind_its_value, is_labelled, is_right_in_chinese};
 use super::letter::{LETTERS, is_one_of_several};
+use super::supposed::{does_best, is_conditional};
 use crate::grade::normal::wide::is_han;
 
 /// How much of a text around a letter is read, in bytes.
@@ -10,7 +11,7 @@ pub(super) const NEAR: usize = 48;
 /// Most letters that are looked at, from the end.
 const MOST: usize = 256;
 
-const CHOOSING: [&str; 25] = [
+const CHOOSING: [&str; 27] = [
     "choose",
     "pick",
     "select",
@@ -36,6 +37,8 @@ const CHOOSING: [&str; 25] = [
     "i'd guess",
     "best guess is",
     "confident that it's",
+    "i'll say",
+    "the key is",
 ];
 /// Verbs that also report steps on the way: a letter that stands alone comes first.
 const REMAINING: [&str; 16] = [
@@ -161,7 +164,7 @@ const FITTING: [&str; 8] = [
 /// Words for choices at the beginning of a sentence that ends with `is B`.
 const CHOICES: [&str; 6] = ["option", "choice", "statement", "answer", "alternative", "one"];
 /// Sentences that consist of such words and a letter conclude with it.
-const CONCLUDING: [&str; 19] = [
+const CONCLUDING: [&str; 21] = [
     "i'd",
     "i think it's",
     "i think it is",
@@ -173,6 +176,8 @@ const CONCLUDING: [&str; 19] = [
     "hence",
     "finally",
     "so it's",
+    "thus, it's",
+    "thus it's",
     "so it is",
     "it is",
     "it's",
@@ -256,8 +261,8 @@ fn last_word(text: &str) -> &str {
 fn is_right(before: &str, after: &str) -> bool {
     let after = without_brackets(unset(after).trim_start());
     let begins = named(before).trim_end();
-    let begins = begins.is_empty() || begins.ends_with(['.', '\n']);
-    if begins && after.strip_prefix("it is").is_some_and(ends_sentence) {
+    let begins = begins.is_empty() || begins.ends_with(['.', '\n', ',']);
+    if begins && (does_best(after) || after.strip_prefix("it is").is_some_and(ends_sentence)) {
         return true;
     }
     let Some(rest) = VERBS.iter().find_map(|verb| after.strip_prefix(verb)) else {
@@ -267,7 +272,7 @@ fn is_right(before: &str, after: &str) -> bool {
     while let Some(shorter) = ADVERBS.iter().find_map(|adverb| rest.strip_prefix(adverb)) {
         rest = shorter;
     }
-    let right = RIGHT.iter().any(|word| rest.starts_with(word));
+    let right = RIGHT.iter().any(|word| rest.starts_with(word)) && !is_conditional(after);
     let only = !rest.starts_with("only") || is_positive(sentence(rest));
     let before = named(before);
     let reported = REPORTING.iter().any(|words| before.ends_with(words));
@@ -282,7 +287,7 @@ fn without_brackets(after: &str) -> &str {
 }
 
 /// Returns the text up to the end of its sentence.
-fn sentence(text: &str) -> &str {
+pub(super) fn sentence(text: &str) -> &str {
     text.split(['.', '\n', '!', '?', ';']).next().unwrap_or(text)
 }
 
@@ -334,7 +339,7 @@ fn is_named(before: &str, after: &str) -> bool {
         && words.ends_with(" is")
         && mentions
         && is_positive(words)
-        && ends_sentence(after)
+        && (ends_sentence(after) || after.starts_with(") "))
 }
 
 /// `I choose C.`, `I'd go with option (C) because ..`.
@@ -365,7 +370,10 @@ fn is_concluding(before: &str, after: &str) -> bool {
     let sentence = before.rsplit(['.', '\n', '!', '?', ':', ';']).next().unwrap_or(before);
     let words = named(sentence).trim().trim_end_matches(',').trim();
     let arrow = before.trim_end_matches(['(', '*', ' ']).ends_with(['→', '⇒']);
-    (arrow || CONCLUDING.contains(&words)) && ends_sentence(after)
+    let clause = words
+        .rsplit_once(", ")
+        .is_some_and(|(_, last)| ["so", "thus", "hence"].contains(&last));
+    (arrow || clause || CONCLUDING.contains(&words)) && ends_sentence(after)
 }
 
 /// `not B but C`, `not B, it is C`

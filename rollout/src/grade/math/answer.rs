@@ -3,6 +3,7 @@
 use super::base::based;
 use super::brackets::{european, with_brackets};
 use super::budget::LONGEST;
+use super::choose::chosen;
 use super::clock::Clock;
 use super::collection::{collection, without};
 use super::computation::spelled_twice;
@@ -155,6 +156,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
         .or_else(|| with_alternative(tokens))
         .or_else(|| with_joined_relations(tokens))
         .or_else(|| with_equals_signs(tokens))
+        .or_else(|| chosen(tokens))
         .or_else(|| with_ampersands(tokens, |token| op(token).is_some()));
     let tokens = changed.as_deref().unwrap_or(tokens);
     if let Some(computed) = with_grouped_digits(tokens, context) {

@@ -30,6 +30,7 @@ pub(super) fn equal_within(answer: &str, label: &str, budget: &Budget) -> bool {
         || by_option(answer, label, budget)
         || is_same_time(answer, label)
         || by_unit(answer, label, budget)
+        || measure::have_same_parts(answer, label)
 }
 
 /// Compares one reading of each text.
@@ -104,8 +105,23 @@ fn by_option(answer: &str, label: &str, budget: &Budget) -> bool {
         (Some((one, answer)), Some((other, label))) => one == other && plain(answer, label, budget),
         (Some((letter, answer)), None) => plain(answer, label, budget) || is_letter(label, letter),
         (None, Some((letter, label))) => plain(answer, label, budget) || is_letter(answer, letter),
-        (None, None) => false,
+        // `\text{Choice C}` names the letter.
+        (None, None) => {
+            let words = [answer, label].map(plain_words);
+            let letters = words.iter().map(|words| named_letter(words));
+            letters
+                .zip([&words[1], &words[0]])
+                .any(|(letter, other)| letter == Some(other))
+        }
     }
+}
+
+/// Returns the letter of `choice c`, in lower case.
+fn named_letter(words: &str) -> Option<&str> {
+    let letter = ["choice ", "option "]
+        .iter()
+        .find_map(|noun| words.strip_prefix(noun))?;
+    (letter.len() == 1).then_some(letter)
 }
 
 /// Returns true if one side names the half of the day and the other does not: `3:45 PM`, `3:45`.

@@ -7,23 +7,59 @@ use super::number::Number;
 use super::op::Op;
 use super::relation::Relation;
 
-/// Returns the interval of a chain: `1 < x <= 2`, `x > 1`, or the union of `x != 1`.
+/// Returns the interval of a chain, `1 < x <= 2` or `x > 1`, or the union that values leave which
+/// `x` is not: `x > 1` with `x != 2`.
 pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
-    if let [
-        Relation {
-            left,
-            op: Op::Unequal,
-            right,
-        },
-    ] = chain
-    {
-        let hole = match (left, right) {
-            (Expr::Variable(name), hole) | (hole, Expr::Variable(name)) if !is_constant(name) => hole,
-            _ => return None,
-        };
-        let value = hole.number()?.as_real()?;
-        return except(vec![(value, hole.clone())]);
+    let (holes, bounds): (Vec<Relation>, Vec<Relation>) = chain.iter().cloned().partition(|one| one.op == Op::Unequal);
+    let found: Vec<(&String, f64, &Expr)> = holes.iter().map(hole).collect::<Option<_>>()?;
+    let Some((name, ..)) = found.first() else {
+        return bounded(&bounds).map(|(_, interval)| interval);
+    };
+    if found.iter().any(|(other, ..)| other != name) {
+        return None;
     }
+    let holes = found.iter().map(|(_, value, hole)| (*value, (*hole).clone())).collect();
+    if bounds.is_empty() {
+        return except(holes);
+    }
+    bounded(&bounds)
+        .filter(|(other, _)| other == *name)
+        .and_then(|(_, interval)| with_holes(interval, holes))
+}
+
+/// Returns the variable of `x != 1` and the value that it does not have.
+fn hole(one: &Relation) -> Option<(&String, f64, &Expr)> {
+    match (&one.left, &one.right) {
+        (Expr::Variable(name), hole) | (hole, Expr::Variable(name)) if !is_constant(name) => {
+            Some((name, hole.number()?.as_real()?, hole))
+        }
+        _ => None,
+    }
+}
+
+/// Returns an interval without values inside it.
+fn with_holes(interval: Answer, mut holes: Vec<(f64, Expr)>) -> Option<Answer> {
+    let Answer::Tuple(mut open, close, ends) = interval else {
+        return None;
+    };
+    let [mut low, high] = <[Answer; 2]>::try_from(ends).ok()?;
+    holes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut parts = Vec::with_capacity(holes.len() + 1);
+    for (_, hole) in holes {
+        let hole = Answer::Value(hole, false);
+        let part = Answer::Tuple(open, ')', vec![low, hole.clone()]);
+        stretch(&part)?;
+        parts.push(part);
+        (open, low) = ('(', hole);
+    }
+    let part = Answer::Tuple(open, close, vec![low, high]);
+    stretch(&part)?;
+    parts.push(part);
+    Some(Answer::Union(parts))
+}
+
+/// Returns the variable of a chain of bounds, and its interval.
+fn bounded(chain: &[Relation]) -> Option<(String, Answer)> {
     let (mut low, mut high, mut name) = (None, None, None);
     for Relation { left, op, right } in chain {
         let closed = match op {
@@ -41,16 +77,13 @@ pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
         }
         *place = Some((bound.clone(), closed));
     }
-    name?;
+    let name = name?.clone();
     let (low, low_closed) = low.unwrap_or((Expr::Negative(Box::new(Expr::Infinity)), false));
     let (high, high_closed) = high.unwrap_or((Expr::Infinity, false));
     let open = if low_closed { '[' } else { '(' };
     let close = if high_closed { ']' } else { ')' };
-    Some(Answer::Tuple(
-        open,
-        close,
-        vec![Answer::Value(low, false), Answer::Value(high, false)],
-    ))
+    let ends = vec![Answer::Value(low, false), Answer::Value(high, false)];
+    Some((name, Answer::Tuple(open, close, ends)))
 }
 
 /// A stretch of the real line, by the values of its ends.
@@ -148,6 +181,10 @@ mod tests {
             ("\\pi<x<2\\pi", "(\\pi,3\\pi)", false),
             ("x>e", "(e,\\infty)", true),
             ("x\\le\\pi", "(-\\infty,\\pi]", true),
+            ("k>-2 \\text{ and } k\\neq 0", "(-2,0)\\cup(0,\\infty)", true),
+            ("k>-2 \\text{ and } k\\neq 0", "(-2,\\infty)", false),
+            ("k>-2 \\text{ and } k\\neq -3", "(-2,\\infty)", false),
+            ("k>-2 \\text{ and } x\\neq 0", "(-2,0)\\cup(0,\\infty)", false),
         ] {
             assert_eq!(equal(one, other), same, "{one} and {other}");
             assert_eq!(equal(other, one), same, "{other} and {one}");

@@ -98,12 +98,67 @@ const SHORT: [(&str, &str); 12] = [
     ("N/m^2", "Pa"),
     ("J/s", "W"),
 ];
+/// Units of one kind, each with its size in the smallest unit of that kind.
+const SIZES: [&[(&str, f64)]; 7] = [
+    &[
+        ("s", 1.0),
+        ("min", 60.0),
+        ("h", 3600.0),
+        ("day", 86_400.0),
+        ("week", 604_800.0),
+    ],
+    &[("month", 1.0), ("year", 12.0)],
+    &[("cent", 1.0), ("dollar", 100.0)],
+    &[("in", 1.0), ("ft", 12.0), ("yd", 36.0), ("mi", 63_360.0)],
+    &[("mm", 1.0), ("cm", 10.0), ("dm", 100.0), ("m", 1000.0), ("km", 1e6)],
+    &[("mg", 1.0), ("g", 1000.0), ("kg", 1e6)],
+    &[("mL", 1.0), ("cL", 10.0), ("dL", 100.0), ("L", 1000.0)],
+];
 /// Longest text that may be a number with its unit, in bytes.
 const LONGEST: usize = 96;
 
 /// Returns true if both texts are numbers with known units, and the units are not the same.
-pub(super) fn differ(a: &str, b: &str) -> bool {
+pub(crate) fn differ(a: &str, b: &str) -> bool {
     are_same(a, b) == Some(false)
+}
+
+/// Returns true if both texts name the same parts: `2 hours 15 minutes` and `2 h 15 min`.
+pub(super) fn have_same_parts(a: &str, b: &str) -> bool {
+    let numbers = |text| several(text).filter(|parts| parts.len() > 1);
+    numbers(a).is_some_and(|a| Some(a) == numbers(b))
+}
+
+/// Returns the kind of the unit of an amount, and its size in the smallest unit of that kind.
+pub(crate) fn amount(text: &str) -> Option<(usize, f64)> {
+    let (number, unit) = parts(text)?;
+    size(&number, &unit)
+}
+
+/// Returns true if two amounts have units of one kind, and are not the same amount.
+pub(crate) fn are_apart(a: &str, b: &str) -> bool {
+    let amounts = amount(a).zip(amount(b));
+    amounts.is_some_and(|((kind, a), (other, b))| kind == other && (a - b).abs() > 1e-9 * b.abs())
+}
+
+/// Returns the parts of an amount, each as a number and its unit.
+fn several(text: &str) -> Option<Vec<(f64, String)>> {
+    let plain = Some(plain(text))
+        .filter(|_| text.len() <= LONGEST)?
+        .replace(" and ", " ");
+    let words: Vec<&str> = plain.split_whitespace().collect();
+    let read = |pair: &[&str]| match pair {
+        [number, unit] => Some((number.replace(',', "").parse().ok()?, named(unit)?)),
+        _ => None,
+    };
+    words.chunks(2).map(read).collect()
+}
+
+fn size(number: &str, unit: &str) -> Option<(usize, f64)> {
+    let number: f64 = number.trim_matches([' ', '*']).replace(',', "").parse().ok()?;
+    SIZES.iter().enumerate().find_map(|(kind, units)| {
+        let (_, size) = units.iter().find(|(known, _)| *known == unit)?;
+        Some((kind, number * size))
+    })
 }
 
 /// Returns true if two numbers have the same unit, and `None` if a unit is not known.
@@ -144,14 +199,14 @@ fn parts(text: &str) -> Option<(String, String)> {
     if let Some(rest) = plain.strip_prefix('$') {
         return amount(rest).then(|| (rest.to_owned(), "dollar".to_owned()));
     }
-    let start = plain.find(|c: char| c.is_alphabetic() || c == '°' || c == '¢')?;
+    let start = plain.find(|c: char| (c.is_alphabetic() && c != 'π') || c == '°' || c == '¢')?;
     let (number, unit) = plain.split_at(start);
     let unit = named(unit).filter(|_| amount(number))?;
     Some((number.to_owned(), unit))
 }
 
 fn is_of_number(c: char) -> bool {
-    c.is_ascii_digit() || " .,+-*^()/−".contains(c)
+    c.is_ascii_digit() || " .,+-*^()/−π√".contains(c)
 }
 
 /// Removes the typesetting of a number and its unit, and the sides before the last one.
@@ -180,6 +235,8 @@ fn plain(text: &str) -> String {
         ("μ", "µ"),
         ("µ ", "µ"),
         ("\\Omega", "Ω"),
+        ("\\pi", "π"),
+        ("\\sqrt", "√"),
         ("℃", "°C"),
         ("℉", "°F"),
         ("\\(", ""),
@@ -263,7 +320,7 @@ fn prefixed(word: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{differ, of};
+    use super::{are_apart, differ, have_same_parts, of};
 
     #[test]
     fn a_unit_has_one_spelling() {
@@ -306,6 +363,17 @@ mod tests {
         ] {
             assert_eq!(of(text).as_deref(), unit, "{text}");
         }
+        for (one, other) in [
+            ("2 \\text{ hours } 15 \\text{ minutes}", "2\\text{ h }15\\text{ min}"),
+            ("2 \\text{ ft } 6 \\text{ in}", "2 feet and 6 inches"),
+        ] {
+            assert!(have_same_parts(one, other), "{one} and {other}");
+        }
+        assert!(!have_same_parts("2 h 15 min", "2 h 51 min") && !have_same_parts("2 h", "2 h"));
+        assert!(
+            are_apart("14 days", "3 weeks") && !are_apart("14 days", "2 weeks") && !are_apart("365 days", "1 year")
+        );
+        assert!(differ("12\\pi\\text{ cm}^2", "12\\pi\\text{ cm}") && differ("\\sqrt{2} m", "\\sqrt{2} km"));
         assert!(differ("5 km", "5\\text{ m}") && differ("8\\text{ dollars}", "8\\text{ cents}"));
         assert!(differ("5 ℃", "5 ℉") && !differ("5°", "5°C") && differ("5°/s", "5°C/h") && differ("5 rad", "5°C"));
         assert!(differ("5 farads", "5 coulombs") && !differ("5 farads", "5 F") && !differ("5 °F", "5 F"));

@@ -10,6 +10,7 @@ mod answer;
 mod base;
 mod brackets;
 mod budget;
+mod choose;
 mod clock;
 mod collection;
 mod compare;
@@ -50,6 +51,7 @@ pub(super) use self::compare::equal;
 #[cfg(test)]
 use self::compare::equal_within;
 use self::expr::Expr;
+pub(super) use self::measure::{amount, are_apart};
 pub(super) use self::quantity::{Quantity, whole};
 use super::answer::converted::once;
 use super::answer::last_row;

@@ -40,7 +40,7 @@ const BETWEEN: &str = "<= >= < > ne in cup cap pm mp emptyset \\ over choose app
     trianglelefteq trianglerighteq ltimes rtimes longmapsto leadsto impliedby xmapsto multimap vartriangleleft \
     vartriangleright lessapprox gtrapprox eqslantless eqslantgtr lnsim gnsim wr preccurlyeq succcurlyeq Subset \
     Supset lneq gneq lesseqgtr land lor neg forall exists nexists not equiv pmod bmod mod pod perp parallel nparallel \
-    propto otimes oplus ominus odot";
+    propto sim nsim simeq cong ncong otimes oplus ominus odot";
 
 /// Returns true for a command that stands between formulas.
 pub(super) fn is_between(name: &str) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::answer::{Answer, Context, Named, Side};
 use super::computation::{self, number};
 use super::expr::Expr;
-use super::names::{has_matrix, is_name, is_opaque_name};
+use super::names::{has_matrix, is_name, is_opaque_name, name_of_points};
 use super::op::{Op, op};
 use crate::grade::normal::token::Token;
 
@@ -75,6 +75,11 @@ pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Optio
     if sides.iter().any(|side| side.iter().any(is_condition))
         || sides.iter().skip(usize::from(bare)).any(|side| side.is_empty())
     {
+        return None;
+    }
+    // The order of the points says which are similar, and a product would lose it.
+    let triangle = |side: &&&[Token]| name_of_points(side).is_some_and(|name| name.starts_with("triangle"));
+    if sides.iter().filter(triangle).count() > 1 {
         return None;
     }
     if let [one] = sides.as_slice() {

@@ -4,7 +4,7 @@ use super::expr::Expr;
 use super::number::Number;
 use super::op::op;
 use super::pieces::top_level;
-use crate::grade::normal::number_words::spelled_out;
+use crate::grade::normal::number_words::{parts, spelled_out};
 use crate::grade::normal::token::Token;
 use crate::grade::normal::words::plain_words;
 
@@ -15,22 +15,61 @@ pub(super) fn in_words(text: &str) -> Option<Expr> {
             .and_then(Number::whole)
             .map(|number| Expr::Number(number, 0))
     };
-    number(text).or_else(|| {
+    let whole = number(text);
+    whole.or_else(|| {
         let plain = plain_words(text);
-        let rest = ["negative ", "minus "]
-            .iter()
-            .find_map(|sign| plain.strip_prefix(sign))?;
-        number(rest).map(|number| Expr::Negative(Box::new(number)))
+        let rest = ["negative ", "minus "].iter().find_map(|sign| plain.strip_prefix(sign));
+        rest.and_then(number)
+            .map(|number| Expr::Negative(Box::new(number)))
+            .or_else(|| in_parts(&plain))
+            .or_else(|| money(&plain, text.contains('$')))
     })
 }
 
-/// Returns the letters of choices: `(A), (C)`, `A and C`.
+/// Reads a fraction in words, alone or behind a whole number: `two-thirds`, `one and a half`.
+fn in_parts(words: &str) -> Option<Expr> {
+    let fraction = |words: &str| {
+        let (count, part) = words.rsplit_once([' ', '-'])?;
+        let count = if count == "a" { 1 } else { spelled_out(count)? };
+        quotient(count, parts(part)?)
+    };
+    match words.rsplit_once(" and ") {
+        Some((whole, rest)) => {
+            let whole = Expr::Number(Number::whole(spelled_out(whole)?)?, 0);
+            Some(Expr::Sum(Box::new(whole), Box::new(fraction(rest)?)))
+        }
+        None => fraction(words),
+    }
+}
+
+/// Reads an amount of money in two parts: `85 dollars and 50 cents`, `$85 and 50 cents`.
+fn money(words: &str, has_sign: bool) -> Option<Expr> {
+    let words: Vec<&str> = words.split(' ').filter(|word| *word != "and").collect();
+    let (large, unit, small, cents) = match words.as_slice() {
+        [large, unit, small, cents] => (large, unit, small, cents),
+        [large, small, cents] if has_sign => (large, &"dollars", small, cents),
+        _ => return None,
+    };
+    let money = ["dollar", "dollars", "euro", "euros"].contains(unit) && ["cent", "cents"].contains(cents);
+    let large: u64 = large.trim_start_matches('$').replace(',', "").parse().ok()?;
+    let small: u64 = small.parse().ok().filter(|small| money && *small < 100)?;
+    quotient(large.checked_mul(100)?.checked_add(small)?, 100)
+}
+
+fn quotient(above: u64, below: u64) -> Option<Expr> {
+    let number = |number| Some(Box::new(Expr::Number(Number::whole(number)?, 0)));
+    Some(Expr::Quotient(number(above)?, number(below)?))
+}
+
+/// Returns the letters or the Roman numerals of choices: `(A), (C)`, `I and III`.
 pub(super) fn letters(words: &str) -> Option<Vec<String>> {
     let pieces = words
         .split([',', ';', ' '])
         .map(|piece| piece.trim_matches(['(', ')', '.']));
     let pieces: Vec<&str> = pieces.filter(|piece| !piece.is_empty() && *piece != "and").collect();
-    let single = |piece: &&str| piece.len() == 1 && piece.bytes().all(|byte| byte.is_ascii_uppercase());
+    let numeral = |piece: &str| piece.bytes().all(|byte| b"IVX".contains(&byte));
+    let single =
+        |piece: &&str| (piece.len() == 1 || numeral(piece)) && piece.bytes().all(|byte| byte.is_ascii_uppercase());
     let several = pieces.len() > 1 && (words.contains([',', ';']) || words.contains(" and "));
     (several && pieces.iter().all(single)).then(|| pieces.iter().map(|piece| piece.to_lowercase()).collect())
 }
@@ -84,6 +123,17 @@ mod tests {
             ("\\text{(A), (C)}", "A, C", true),
             ("\\text{A and C}", "\\text{C, A}", true),
             ("\\text{A and C}", "A, B", false),
+            ("\\text{II and III}", "II, III", true),
+            ("\\text{II and III}", "I, III", false),
+            ("\\text{one half}", "1/2", true),
+            ("\\text{two-thirds}", "2/3", true),
+            ("three quarters", "0.75", true),
+            ("two and a half", "2.5", true),
+            ("one fifth", "5", false),
+            ("85\\text{ dollars and }50\\text{ cents}", "85.5", true),
+            ("3 dollars and 5 cents", "3.5", false),
+            ("\\$15 and 20 cents", "15.2", true),
+            ("3 dollars and 5 cents", "\\$3.05", true),
             ("x \\le -3 \\lor x \\ge 2", "(-\\infty,-3]\\cup[2,\\infty)", true),
             ("x > 1 \\land x < 4", "(1,4)", true),
             ("x > 1 \\land x < 4", "(-\\infty,4)\\cup(1,\\infty)", false),

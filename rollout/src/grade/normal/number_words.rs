@@ -31,6 +31,23 @@ const LARGE: [(&str, u64); 4] = [
     ("billion", 1_000_000_000),
     ("trillion", 1_000_000_000_000),
 ];
+/// Names of parts, in the singular, with the number of them in a whole.
+const PARTS: [(&str, u64); 14] = [
+    ("half", 2),
+    ("halve", 2),
+    ("third", 3),
+    ("quarter", 4),
+    ("fourth", 4),
+    ("fifth", 5),
+    ("sixth", 6),
+    ("seventh", 7),
+    ("eighth", 8),
+    ("ninth", 9),
+    ("tenth", 10),
+    ("twelfth", 12),
+    ("twentieth", 20),
+    ("hundredth", 100),
+];
 /// The most bytes of such a number.
 const LONGEST: usize = 120;
 
@@ -78,6 +95,12 @@ pub(crate) fn spelled_out(text: &str) -> Option<u64> {
         any = true;
     }
     any.then_some(total + group)
+}
+
+/// Returns the number of parts in a whole: 3 for `thirds`.
+pub(crate) fn parts(word: &str) -> Option<u64> {
+    let find = |word: &str| PARTS.iter().find(|(known, _)| *known == word).map(|(_, parts)| *parts);
+    find(word).or_else(|| find(word.strip_suffix('s')?))
 }
 
 /// Most words behind a number in words that only name what is counted.

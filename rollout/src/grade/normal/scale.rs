@@ -153,7 +153,7 @@ pub(crate) fn is_factor(word: &str) -> bool {
 }
 
 /// Returns the word of a letter of scale behind money.
-pub(super) fn of_money(letters: &str) -> Option<&'static str> {
+pub(crate) fn of_money(letters: &str) -> Option<&'static str> {
     let found = LETTERS.iter().find(|(known, _)| *known == letters);
     found.map(|(_, word)| *word)
 }

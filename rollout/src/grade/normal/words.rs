@@ -47,6 +47,10 @@ pub(crate) fn is_words(text: &str) -> bool {
 
 /// Returns true for a word on its own.
 fn is_word(word: &str) -> bool {
+    // `ad-bc` is a difference, and `x-ray` holds a word.
+    if word.contains('-') {
+        return word.split('-').any(is_word);
+    }
     let lower = word.to_lowercase();
     if is_mathematics(&lower) {
         return false;
@@ -171,12 +175,14 @@ mod tests {
             "saw",
             "Tea",
             "how",
+            "x-ray",
+            "forty-two",
         ] {
             assert!(is_words(words), "{words}");
         }
         for formula in [
             "ab", "abc", "bca", "xya", "aba", "bab", "nRa", "lwh", "a b c", "xyz", "x", "A", "sin x", "xsinx", "alpha",
-            "x and y", "Rt", "n!", "2x", "", "A, B",
+            "x and y", "Rt", "n!", "2x", "", "A, B", "a-b", "x-y-z", "ad-bc",
         ] {
             assert!(!is_words(formula), "{formula}");
         }

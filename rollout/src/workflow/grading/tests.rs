@@ -174,3 +174,58 @@ fn what_a_judge_says_in_words_is_no_missing_grade() {
     };
     assert_eq!(asks[0].turn, 1);
 }
+
+/// Plays a conversation in which every answer is a right one and a program grades it with `reward`.
+fn graded_by_program(kind: &str, roles: &[&str], params: &str, reward: f64) -> Outcome {
+    let file = tempfile::Builder::new().suffix(".py").tempfile().unwrap();
+    let mut graders = BTreeMap::new();
+    let program = GraderConfig::of(&format!("process:{}", file.path().display()));
+    graders.insert("correct".to_owned(), program);
+    let workflow = build(&config(kind, roles, params), &graders, &BTreeMap::new()).unwrap();
+    let mut events = Vec::new();
+    loop {
+        let asks = match workflow.step(&task("2+3=", 5.into()), 1, &events) {
+            Step::Ask(asks) => asks,
+            Step::Done(outcome) => return outcome,
+            Step::Fail(reason) => panic!("{reason}"),
+        };
+        for ask in asks {
+            let text = match ask.role.as_str() {
+                graded if graded.starts_with(GRADE) => format!("{{\"reward\":{reward}}}"),
+                "verifier" => "<verify>reject</verify>".to_owned(),
+                "selector" => "Judgment: 1".to_owned(),
+                _ => "\\boxed{5}".to_owned(),
+            };
+            events.push(event(ask.role.as_str(), ask.seat, &text));
+        }
+    }
+}
+
+#[test]
+fn metrics_stay_shares_where_a_program_rewards_outside_0_to_1() {
+    for (kind, roles, params) in [
+        ("solo", &["solver"][..], ""),
+        ("solve-verify", &["solver", "verifier", "retry"], ""),
+        (
+            "solve-rewrite-select",
+            &["solver", "rewriter", "selector"],
+            "num_parallel = 2",
+        ),
+        ("sequential", &["first", "second"], ""),
+        (
+            "adversarial",
+            &["thinker", "adversary", "defender"],
+            "game = \"attack\"",
+        ),
+    ] {
+        for (reward, success) in [(1.7, 1.0), (-0.5, 0.0), (0.25, 0.25)] {
+            let outcome = graded_by_program(kind, roles, params, reward);
+            let metrics: BTreeMap<_, _> = outcome.metrics.iter().copied().collect();
+            assert_eq!(metrics["success"], success, "{kind}: {metrics:?}");
+            let shares = metrics.values().all(|value| (0.0..=1.0).contains(value));
+            assert!(shares, "{kind}: {metrics:?}");
+            let mut parts = outcome.rewards.iter().flat_map(|seat| &seat.parts);
+            assert!(parts.any(|part| part.value == reward as f32), "{kind}: {outcome:?}");
+        }
+    }
+}

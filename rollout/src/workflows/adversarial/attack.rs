@@ -24,7 +24,7 @@ use minijinja::{Value, context};
 
 use super::opponents::Opponents;
 use super::seats::{seat, spec};
-use crate::workflow::grading::Grading;
+use crate::workflow::grading::{Grading, share};
 use crate::workflow::params::{Params, grader};
 use crate::workflow::program::Program;
 use crate::workflow::prompts::{Prompts, templates, with_preamble};
@@ -76,13 +76,13 @@ impl Attack {
             seat(&self.defender, 0, "", &[("survived", s2)]),
         ];
         let mut metrics = vec![
-            ("success", f64::from(s2)),
-            ("first", f64::from(s1)),
-            ("broken", f64::from((s1 - s2).max(0.0))),
-            ("helped", f64::from((s2 - s1).max(0.0))),
+            ("success", share(s2)),
+            ("first", share(s1)),
+            ("broken", (share(s1) - share(s2)).max(0.0)),
+            ("helped", (share(s2) - share(s1)).max(0.0)),
         ];
         if adversary != &self.adversary {
-            metrics.push((self.opponents.won(adversary)[0], f64::from(s2)));
+            metrics.push((self.opponents.won(adversary)[0], share(s2)));
         }
         grades.settle(Outcome { rewards, metrics })
     }

@@ -101,7 +101,7 @@ fn cross_play() -> Value {
         "figures": ["success", "reward/a"],
         "cells": [["all initial", {"success": of(0.25)}], ["a trained", {"success": of(0.75), "reward/a": of(1.0)}]],
         "differences": [["a trained - all initial", {"success": of(0.5), "reward/a": of(-0.0625)}]],
-        "runs": ["r"],
+        "runs": ["r", "it's"],
         "over": "2 runs, Student's t",
     })
 }
@@ -132,4 +132,10 @@ fn every_cell(drawn: &mut Drawn<'_>, table: &Value) {
         }
     }
     drawn.browser.wait_for("95% intervals over 2 runs, Student's t");
+    let copied = drawn.browser.value(
+        "(() => { let text; navigator.clipboard.writeText = (copied) => { text = copied; return Promise.resolve(); };
+           [...document.querySelectorAll('button')].find((one) => one.textContent === 'Copy command').click();
+           return text; })()",
+    );
+    assert_eq!(copied, "dyad cross-play r $'it\\x27s'");
 }

@@ -1,4 +1,4 @@
-//! How a coordinator handles leases, dead tasks and other coordinators, one call after another.
+//! A coordinator with leases, dead tasks and other coordinators, one call after another.
 
 mod evaluations;
 mod phases;

@@ -1,4 +1,4 @@
-//! When suites are due, and how they are cut.
+//! The times at which suites are due, and their cuts.
 
 use configs::RunConfig;
 

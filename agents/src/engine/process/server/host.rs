@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use broker::AgentName;
 use broker::codec::SCHEMA;
-use broker::ids::{RequestId, WeightVersion};
+use broker::ids::{RequestId, RunId, WeightVersion};
 use broker::protocol::engine::{EngineCommand, EngineEvent, Hello, JobFrame, StateId};
 use broker::protocol::failure::Failure;
 use tokio::runtime::Handle;
@@ -20,7 +20,9 @@ use crate::engine::process::link;
 use crate::engine::process::link::Secret;
 use crate::engine::process::model_match;
 use crate::engine::stuck;
-use crate::engine::{EngineClient, EngineFailure, Finished, GenerationJob, Visit, VisitUpdate, WeightRefusal};
+use crate::engine::{
+    EngineClient, EngineFailure, EngineProgress, Finished, GenerationJob, Visit, VisitUpdate, WeightRefusal,
+};
 
 /// The status and the reason of a rejected request.
 pub(crate) type Rejection = (u16, String);
@@ -249,6 +251,14 @@ impl SessionHost {
 
     pub(crate) fn say(&self, event: EngineEvent) {
         self.inner().say(event);
+    }
+
+    pub(crate) fn run(&self) -> Option<RunId> {
+        RunId::new(self.inner().run.as_deref()?)
+    }
+
+    pub(crate) fn progress(&self) -> Option<EngineProgress> {
+        self.inner().engine.as_ref()?.progress()
     }
 
     /// Returns its state for people: the run, the weights, the agent's presence, and the work.

@@ -19,16 +19,19 @@ use actix_web::web::Data;
 use actix_web::{App, HttpServer};
 use anyhow::Context;
 use broker::AgentName;
+use broker::ids::RunId;
 use configs::{EngineKind, RunConfig};
 
 use super::link::{KEEP, Secret};
 use crate::base::fault::{Usage, no_such_agent};
 use crate::base::{log_scope, startup};
+use crate::engine::EngineProgress;
 use host::SessionHost;
 
 /// A running engine process.
 pub struct ServingEngine {
     pub address: SocketAddr,
+    host: Data<SessionHost>,
     server: ServerHandle,
 }
 
@@ -63,7 +66,8 @@ pub(crate) async fn start_with(
     let parts = tokio::task::spawn_blocking(move || model::open(&name, settings, seed, &folder)).await??;
     drop(starting);
     let host = Data::from(SessionHost::start(agent.clone(), secret, parts)?);
-    let app = move || App::new().app_data(host.clone()).configure(routes::routes);
+    let served = host.clone();
+    let app = move || App::new().app_data(served.clone()).configure(routes::routes);
     let server = HttpServer::new(app)
         .workers(1)
         .keep_alive(KEEP)
@@ -81,11 +85,22 @@ pub(crate) async fn start_with(
     tracing::info!(%agent, %address, "an engine process waits for its agent");
     Ok(ServingEngine {
         address,
+        host,
         server: handle,
     })
 }
 
 impl ServingEngine {
+    /// Returns the run that it serves, once the first session has named it.
+    pub(crate) fn run(&self) -> Option<RunId> {
+        self.host.run()
+    }
+
+    /// Returns the progress of its engine, once it has weights.
+    pub(crate) fn progress(&self) -> Option<EngineProgress> {
+        self.host.progress()
+    }
+
     /// Stops at once: other engines repeat the work in progress.
     pub async fn close(&self) {
         self.server.stop(false).await;

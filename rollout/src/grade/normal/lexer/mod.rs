@@ -7,7 +7,7 @@ mod set_words;
 
 use super::setting::with_spaces;
 use super::token::Token;
-use super::{commands, currency, numeral, scale, signs};
+use super::{commands, currency, minus, numeral, scale, signs};
 
 /// Returns the tokens of a text, or `None` if a command is incomplete (`\begin` without a name). A
 /// backslash at the end is dropped.
@@ -179,7 +179,10 @@ impl<'a> Lexer<'a> {
         if commands::is_word(name)
             && let Some(content) = self.group()
         {
-            self.words(&with_spaces(content));
+            match minus::is_sign(content.trim().chars().next().unwrap_or(' ')) && content.trim().chars().count() == 1 {
+                true => self.push(Token::Symbol('-')),
+                false => self.words(&with_spaces(content)),
+            }
             return Some(());
         }
         if commands::has_group_for_looks(name) {
@@ -334,6 +337,7 @@ mod tests {
         same("5\\", "5");
         same("11,\\! 111", "11111");
         same("12\\,345", "12345");
+        same("\\text{-}7", "-7");
         same("x**2", "x^2");
         same("6 + 12 = **18**", "6 + 12 = 18");
         same("**18", "18");

@@ -1,4 +1,4 @@
-//! When an evaluation begins, which weights it names, and that no agent is held without need.
+//! The start of an evaluation, the weights that it names, and the holds of agents that it needs.
 
 mod several;
 
