@@ -84,7 +84,7 @@ endif
 
 test-long: build ## what is slow and rarely fails: commands of pages, other people's clients
 	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients field prometheus
-	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --lib --test it --no-run --quiet
+	$(phase) "build tests" "first time about 6 minutes, then seconds" cargo test --workspace --lib --test it --examples --no-run --quiet
 	$(phase) "long tests" "about 25 minutes" $(shared) cargo test --workspace --lib --test it -- --ignored --test-threads 2
 
 test-vllm: build ## trains over real vLLM servers on the CPU (Python of its own, 6.4 GB once); ARGS='swap_modes' for some
@@ -172,7 +172,7 @@ bench-gpu: build ## parity and speed beside PyTorch eager, on a GPU (GPU=1); ARG
 gpu-pack: build ## target/gpu: programs, tests and a script that checks them on a GPU host (4 minutes there)
 	$(phase) "CUDA libraries" "2 GB once, then nothing" python3 trainer/libtorch/setup.py --gpu
 	$(phase) "programs" "first time about a minute, then seconds" cargo build --workspace --bin dyad-full --example engine_work \
-	    --example train_work
+	    --example train_work --example ranks_bench
 	$(phase) "tests" "first time about 5 minutes, then seconds" cargo test --workspace --lib --no-run --quiet
 	$(phase) "pack" "a minute" trainer/bench/pack/make.sh target/debug target/gpu
 

@@ -19,6 +19,7 @@ mod external;
 mod faults;
 mod fuzz;
 mod going_on;
+mod gpu_pack;
 mod http;
 mod images;
 mod interleavings;

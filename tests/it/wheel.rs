@@ -65,12 +65,12 @@ impl Host {
     }
 }
 
-fn libtorch() -> PathBuf {
+pub(super) fn libtorch() -> PathBuf {
     std::env::var_os("LIBTORCH").map_or_else(|| Program::root().join(".libtorch/view"), PathBuf::from)
 }
 
 /// Runs to the end and must succeed. Returns standard output.
-fn succeed(command: &mut Command) -> String {
+pub(super) fn succeed(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{command:?}: {errors}");

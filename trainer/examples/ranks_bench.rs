@@ -1,10 +1,12 @@
-//! One trainer of one and of two ranks on this machine's CPU: seconds of a step, and the share of
-//! the exchanges between ranks.
+//! One trainer of one and of two ranks: seconds of a step, and the share of the exchanges between
+//! ranks.
 //!
-//! `cargo run -p trainer --example ranks_bench`. The model has the shape of SmolLM2-135M and random
-//! weights, in f32. Each rank is a process with one torch thread; Gloo connects them. A step is a
-//! batch's gradient and AdamW. The share is the time inside calls of the collective, which
-//! includes waiting for a slower rank. `small` as the only argument takes a small model instead.
+//! `cargo run -p trainer --example ranks_bench [small|gpus]`. The model has the shape of
+//! SmolLM2-135M and random weights, in f32 on this machine's CPU. Each rank is a process with one
+//! torch thread; Gloo connects them. A step is a batch's gradient and AdamW. The share is the time
+//! inside calls of the collective, which includes waiting for a slower rank. `small` takes a small
+//! model. `gpus` takes the shape of Qwen3-0.6B in bf16 and two GPUs, which NCCL connects: its calls
+//! return before the exchange is done, so their share says little.
 
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -12,18 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use broker::protocol::train::{Loss, OptimStep, Policy, Span, TrainBatch, TrainCommand};
-use configs::{Offload, Shard};
+use configs::{Dtype, Offload, Shard};
 use tch::Tensor;
 use trainer::collective::{C10d, Collective, CollectiveError, Meeting, Patience, Store};
-use trainer::device::{self, Want};
+use trainer::device::{self, Device, Want};
 use trainer::model::{Architecture, Biases, Init, ModelShape, Rope, Weights};
 use trainer::train::{Trainer, TrainerClient, TrainerOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const STEPS: u64 = 3;
-const ROWS: u32 = 8;
-const LENGTH: u32 = 64;
 /// A line of the table: ranks, and what they split and offload.
 const LINES: [(usize, Shard, Offload); 6] = [
     (1, Shard::None, Offload::None),
@@ -34,9 +34,60 @@ const LINES: [(usize, Shard, Offload); 6] = [
     (2, Shard::Full, Offload::None),
 ];
 
-/// The shape of SmolLM2-135M, or a small one.
-fn shape(small: bool) -> ModelShape {
-    let smol = ModelShape {
+/// A model, a batch and the kind of device.
+#[derive(Clone)]
+struct Size {
+    shape: ModelShape,
+    dtype: Dtype,
+    rows: u32,
+    length: u32,
+    /// The rows of a micro-batch.
+    together: u32,
+    on_gpus: bool,
+}
+
+impl Size {
+    fn named(name: &str) -> Result<Self> {
+        let smol = Self {
+            shape: smol(),
+            dtype: Dtype::F32,
+            rows: 8,
+            length: 64,
+            together: 2,
+            on_gpus: false,
+        };
+        Ok(match name {
+            "smol" => smol,
+            "small" => Self {
+                shape: ModelShape {
+                    vocab: 1024,
+                    layers: 4,
+                    ..smol.shape
+                },
+                ..smol
+            },
+            "gpus" => Self {
+                shape: qwen(),
+                dtype: Dtype::Bf16,
+                rows: 64,
+                length: 256,
+                together: 16,
+                on_gpus: true,
+            },
+            other => return Err(format!("{other:?} is no size: write small or gpus, or nothing").into()),
+        })
+    }
+
+    /// Sets libtorch up for a rank.
+    fn device(&self, rank: usize) -> Result<Device> {
+        let want = if self.on_gpus { Want::Cuda(rank) } else { Want::Cpu };
+        Ok(device::init(want)?)
+    }
+}
+
+/// The shape of SmolLM2-135M.
+fn smol() -> ModelShape {
+    ModelShape {
         arch: Architecture::Llama,
         biases: Biases::default(),
         vocab: 49152,
@@ -53,32 +104,41 @@ fn shape(small: bool) -> ModelShape {
         bos: None,
         eos: vec![],
         pad: None,
-    };
-    if small {
-        ModelShape {
-            vocab: 1024,
-            layers: 4,
-            ..smol
-        }
-    } else {
-        smol
     }
 }
 
-fn batch() -> TrainBatch {
+/// The shape of Qwen3-0.6B.
+fn qwen() -> ModelShape {
+    ModelShape {
+        arch: Architecture::Qwen3,
+        vocab: 151_936,
+        layers: 28,
+        hidden: 1024,
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 128,
+        intermediate: 3072,
+        rms_eps: 1e-6,
+        rope: Rope::plain(1_000_000.0),
+        ..smol()
+    }
+}
+
+fn batch(size: &Size) -> TrainBatch {
+    let (rows, length) = (size.rows, size.length);
     let span = |row: u32| Span {
-        ids: (0..LENGTH).map(|i| (row * 977 + i * 31 + i * i) % 1024).collect(),
-        mask: (0..LENGTH).map(|i| i > 0).collect(),
-        behaviour_lp: vec![-8.0; LENGTH as usize],
+        ids: (0..length).map(|i| (row * 977 + i * 31 + i * i) % 1024).collect(),
+        mask: (0..length).map(|i| i > 0).collect(),
+        behaviour_lp: vec![-8.0; length as usize],
         advantage: if row.is_multiple_of(2) { 1.0 } else { -1.0 },
         answer: row,
-        weight: 1.0 / (ROWS * LENGTH) as f32,
+        weight: 1.0 / (rows * length) as f32,
         temperature: 1.0,
         ..Span::default()
     };
     TrainBatch {
-        spans: (0..ROWS).map(span).collect(),
-        tokens: u64::from(ROWS * (LENGTH - 1)),
+        spans: (0..rows).map(span).collect(),
+        tokens: u64::from(rows * (length - 1)),
     }
 }
 
@@ -132,24 +192,26 @@ impl Collective for Timed {
         self.count(|group| group.broadcast(value, root, patience))
     }
 
-    fn barrier(&self, patience: Patience) -> std::result::Result<(), CollectiveError> {
-        self.count(|group| group.barrier(patience))
+    fn barrier(&self) -> std::result::Result<(), CollectiveError> {
+        self.count(|group| group.barrier())
     }
 }
 
-fn trainer(group: Option<Timed>, shard: Shard, offload: Offload, small: bool) -> Result<Trainer> {
+fn trainer(group: Option<Timed>, (shard, offload): (Shard, Offload), size: &Size, device: Device) -> Result<Trainer> {
     let init = Init {
         embedding_std: 0.02,
         matrix_std: 0.02,
     };
     let options = TrainerOptions {
-        micro_batch_tokens: (2 * LENGTH) as usize,
+        device,
+        dtype: size.dtype,
+        micro_batch_tokens: (size.together * size.length) as usize,
         checkpoint_activations: true,
         shard,
         offload,
         ..TrainerOptions::default()
     };
-    let shape = shape(small);
+    let shape = size.shape.clone();
     let weights = Weights::random(&shape, init, 1)?;
     Ok(match group {
         Some(group) => Trainer::in_group(Box::new(group), shape, None, weights, options)?,
@@ -159,7 +221,13 @@ fn trainer(group: Option<Timed>, shard: Shard, offload: Offload, small: bool) ->
 
 /// The median seconds of the gradient, of the optimizer step and of the collectives' calls; the
 /// first step is left out.
-fn measure(trainer: &mut Trainer, nanoseconds: &AtomicU64) -> Result<[f64; 3]> {
+fn measure(trainer: &mut Trainer, nanoseconds: &AtomicU64, size: &Size) -> Result<[f64; 3]> {
+    // A GPU may still compute when a command has returned.
+    let wait = || {
+        if size.on_gpus {
+            tch::Cuda::synchronize(0);
+        }
+    };
     let params = OptimStep {
         lr: 1e-4,
         beta1: 0.9,
@@ -171,17 +239,19 @@ fn measure(trainer: &mut Trainer, nanoseconds: &AtomicU64) -> Result<[f64; 3]> {
     let (mut gradients, mut steps, mut calls) = (Vec::new(), Vec::new(), Vec::new());
     for seq in 0..=STEPS {
         nanoseconds.store(0, Ordering::Relaxed);
-        let (batch, loss, begun) = (batch(), Loss::Policy(Policy::clipped(0.2, 0.2)), Instant::now());
+        let (batch, loss, begun) = (batch(size), Loss::Policy(Policy::clipped(0.2, 0.2)), Instant::now());
         trainer.execute(TrainCommand::ForwardBackward {
             seq: 2 * seq,
             batch,
             loss,
         })?;
+        wait();
         let computed = begun.elapsed();
         trainer.execute(TrainCommand::OptimStep {
             seq: 2 * seq + 1,
             params,
         })?;
+        wait();
         if seq > 0 {
             gradients.push(computed);
             steps.push(begun.elapsed() - computed);
@@ -194,8 +264,12 @@ fn measure(trainer: &mut Trainer, nanoseconds: &AtomicU64) -> Result<[f64; 3]> {
     }))
 }
 
-fn rank(number: usize, line: usize, small: bool, file: &str) -> Result<()> {
+fn rank(number: usize, line: usize, size: &Size, file: &str) -> Result<()> {
     let (ranks, shard, offload) = LINES[line];
+    let device = size.device(number)?;
+    if size.on_gpus {
+        device::open_own()?;
+    }
     let nanoseconds = Arc::new(AtomicU64::new(0));
     let group = if ranks > 1 {
         let group = C10d::join(&Meeting {
@@ -206,18 +280,18 @@ fn rank(number: usize, line: usize, small: bool, file: &str) -> Result<()> {
             world_size: ranks,
             start: Duration::from_secs(60),
             timeout: Duration::from_secs(600),
-            gpu: None,
+            gpu: size.on_gpus.then_some(number),
         })?;
         let nanoseconds = Arc::clone(&nanoseconds);
         Some(Timed { group, nanoseconds })
     } else {
         None
     };
-    let mut trainer = trainer(group, shard, offload, small)?;
+    let mut trainer = trainer(group, (shard, offload), size, device)?;
     if number > 0 {
         return Ok(trainer.serve()?);
     }
-    let [gradient, step, calls] = measure(&mut trainer, &nanoseconds)?;
+    let [gradient, step, calls] = measure(&mut trainer, &nanoseconds, size)?;
     trainer.end()?;
     let share = 100.0 * calls / (gradient + step);
     let split = format!("{shard:?} {offload:?}").to_lowercase();
@@ -229,18 +303,18 @@ fn rank(number: usize, line: usize, small: bool, file: &str) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    device::init(Want::Cpu)?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [number, line, small, file] = arguments.as_slice() {
-        return rank(number.parse()?, line.parse()?, small.parse()?, file);
+    if let [number, line, size, file] = arguments.as_slice() {
+        return rank(number.parse()?, line.parse()?, &Size::named(size)?, file);
     }
-    let small = arguments.iter().any(|argument| argument == "small");
+    let size = arguments.first().map_or("smol", String::as_str);
+    Size::named(size)?;
     println!("| ranks | shard, offload | gradient, s | optimizer, s | step, s | in collectives |");
     println!("|---|---|---|---|---|---|");
     for (line, (ranks, ..)) in LINES.into_iter().enumerate() {
         let file = std::env::temp_dir().join(format!("ranks-bench-{}-{line}", std::process::id()));
         let start = |number: usize| -> Result<Child> {
-            let arguments = [number.to_string(), line.to_string(), small.to_string()];
+            let arguments = [number.to_string(), line.to_string(), size.to_owned()];
             Ok(Command::new(std::env::current_exe()?)
                 .args(arguments)
                 .arg(&file)

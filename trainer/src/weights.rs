@@ -1,11 +1,11 @@
 //! Passes weights from the trainer to engines. Every publish is a copy, so a trainer and an engine
 //! never share storage.
 //!
-//! A [`WeightSink`] receives a trainer's weights with a version. [`MemorySink`] serves an engine of
+//! A [`WeightSink`] receives a trainer's weights with a version. [`MemorySink`] serves engines of
 //! the same process. It copies into an unused buffer and hands that over. The engine swaps it in
 //! between two decode steps, and the replaced buffer returns for the next publish. Two or three
-//! buffers circulate; none is allocated after that. [`disk::DiskSink`] writes folders, for engines
-//! that read them.
+//! buffers of each engine circulate; none is allocated after that. [`disk::DiskSink`] writes
+//! folders, for engines that read them.
 
 pub mod disk;
 
@@ -100,12 +100,12 @@ impl Drop for Published {
 /// Passes a model to its engine's thread. Returns `false` if the engine is gone.
 pub type Deliver = Box<dyn FnMut(Published) -> bool + Send>;
 
-/// Publishes to an engine of this process.
+/// Publishes to engines of this process that compute alike.
 pub struct MemorySink {
     device: Device,
     kind: Kind,
     pool: Pool,
-    deliver: Deliver,
+    engines: Vec<Deliver>,
     newest: Option<WeightVersion>,
 }
 
@@ -119,9 +119,17 @@ impl MemorySink {
             device,
             kind,
             pool: Pool::default(),
-            deliver,
+            engines: vec![deliver],
             newest: None,
         }
+    }
+
+    /// Serves another engine too. The trainer's weights are still read once, because ranks that
+    /// split them make a pass of exchanges for each reading.
+    #[must_use]
+    pub fn and(mut self, deliver: Deliver) -> Self {
+        self.engines.push(deliver);
+        self
     }
 
     /// A sink for an engine that computes in `dtype` on `device`.
@@ -159,8 +167,18 @@ impl MemorySink {
 
 impl WeightSink for MemorySink {
     fn publish(&mut self, weights: &dyn ParamSource, version: WeightVersion) -> Result<(), SinkError> {
-        let published = self.copy(weights, version)?;
-        if (self.deliver)(published) {
+        let mut copies = vec![self.copy(weights, version)?];
+        while copies.len() < self.engines.len() {
+            let first = copies[0].weights();
+            let first = first.map_err(|source| SinkError::Copy { version, source })?;
+            let next = self.copy(first, version)?;
+            copies.push(next);
+        }
+        let mut all = true;
+        for (deliver, published) in self.engines.iter_mut().zip(copies) {
+            all &= deliver(published);
+        }
+        if all {
             Ok(())
         } else {
             Err(SinkError::Closed { version })
@@ -209,6 +227,47 @@ mod tests {
         drop(first);
         sink.publish(&trained, version(3)).unwrap();
         assert_eq!(receive.recv().unwrap().weights().unwrap().flat().data_ptr(), place);
+    }
+
+    /// Weights that count the values read of them.
+    struct Counted(Weights, std::cell::Cell<i64>);
+
+    impl ParamSource for Counted {
+        fn layout(&self) -> &Arc<crate::model::Layout> {
+            self.0.layout()
+        }
+
+        fn kind(&self) -> Kind {
+            self.0.kind()
+        }
+
+        fn copy(&self, range: &std::ops::Range<i64>, target: &tch::Tensor) -> Result<(), ModelError> {
+            self.1.set(self.1.get() + range.end - range.start);
+            self.0.copy(range, target)
+        }
+    }
+
+    #[test]
+    fn several_engines_get_copies_of_one_reading() {
+        let (mut sink, first) = sink();
+        let (send, second) = mpsc::channel();
+        sink = sink.and(Box::new(move |published| send.send(published).is_ok()));
+        let source = Counted(
+            Weights::zeros(&tiny(), Device::Cpu, Kind::Float).unwrap(),
+            std::cell::Cell::new(0),
+        );
+        let _ = source.0.flat().shallow_clone().fill_(3.0);
+        sink.publish(&source, version(1)).unwrap();
+        assert_eq!(source.1.get() as usize, source.layout().numel());
+        let [one, other] = [first.recv().unwrap(), second.recv().unwrap()];
+        assert_eq!((one.version(), other.version()), (version(1), version(1)));
+        let [one, other] = [&one, &other].map(|published| published.weights().unwrap());
+        assert_ne!(one.flat().data_ptr(), other.flat().data_ptr());
+        assert!(one.flat().equal(source.0.flat()) && other.flat().equal(source.0.flat()));
+        drop(first);
+        let closed = sink.publish(&source, version(2));
+        assert!(matches!(closed, Err(SinkError::Closed { .. })));
+        assert_eq!(second.recv().unwrap().version(), version(2), "the engine that lives");
     }
 
     #[test]

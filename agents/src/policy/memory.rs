@@ -168,7 +168,7 @@ impl Memory {
         let (width, layout) = (width(agent.dtype), Split::of(agent, ranks));
         // The reference policy of the KL.
         if train.kl.coef > 0.0 {
-            self.weights += own * width;
+            self.weights += layout.weights(shape, own, width);
         }
         if agent.dtype == Dtype::Bf16 {
             self.weights += layout.weights(shape, own, width);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs what a machine with a GPU needs into FOLDER: pack.tar.xz and there.sh.
 #
-#   trainer/bench/pack/make.sh PROGRAMS FOLDER       PROGRAMS: target/debug
+#   trainer/bench/pack/make.sh PROGRAMS FOLDER             PROGRAMS: target/debug
+#   DEVICE=cpu trainer/bench/pack/make.sh PROGRAMS FOLDER  without dyad's CUDA library
 #
 # The pack has the programs and the trainer's tests (stripped), dyad's CUDA library, the bench, the
 # fixtures and three configurations. It brings no libtorch: there.sh uses the one of the machine's
@@ -13,7 +14,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 mkdir -p "$folder" "$work/bin" "$work/trainer/bench/pack" "$work/configs"
-for program in dyad-full examples/engine_work examples/train_work; do
+for program in dyad-full examples/engine_work examples/train_work examples/ranks_bench; do
     strip -o "$work/bin/$(basename "$program")" "$programs/$program"
 done
 # The newest test program of the crate: cargo puts a hash in its name.
@@ -21,8 +22,10 @@ tests=$(find "$programs/deps" -maxdepth 1 -name 'trainer-*' -type f -perm -u+x !
 [ -n "$tests" ] || { echo "no tests of the crate trainer in $programs/deps" >&2; exit 1; }
 strip -o "$work/bin/trainer-tests" "${tests#* }"
 own=$root/.libtorch/gpu/torch/lib/libdyad_cuda.so
-[ -f "$own" ] || { echo "$own is missing: make setup GPU=1 compiles it" >&2; exit 1; }
-cp "$own" "$work/bin/"
+if [ "${DEVICE:-}" != cpu ]; then
+    [ -f "$own" ] || { echo "$own is missing: make setup GPU=1 compiles it" >&2; exit 1; }
+    cp "$own" "$work/bin/"
+fi
 cp "$root"/trainer/bench/gpu.py "$work/trainer/bench/"
 cp "$root"/trainer/bench/pack/{share.py,large.toml} "$work/trainer/bench/pack/"
 mkdir "$work/trainer/fixtures"

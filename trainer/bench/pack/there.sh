@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Checks dyad on a machine with a GPU, in four minutes; the large parts take more than eight.
+# Checks dyad on a machine with a GPU, in four minutes, with two GPUs in eight; the large parts take
+# more than eight.
 #
 #   bash there.sh RESULTS             next to pack.tar.xz; Python needs torch 2.11 and transformers
 #   bash there.sh RESULTS PART...     only these parts
-#   DEVICE=cpu bash there.sh RESULTS  tries the script itself, without a GPU
+#   DEVICE=cpu bash there.sh RESULTS  tries the script itself, without a GPU; LIBTORCH=FOLDER in
+#                                     place of Python's torch, for the parts without Python
 #
 # The large parts run only if they are named: decode-8b, train-8b, lora-8b (17 GB of disk, up to
 # 100 GB of the GPU and 110 GB of host memory), train-1.7b, train-4b.
@@ -16,7 +18,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=$(mkdir -p "${1:?name a folder for the results}" && cd "$1" && pwd) || exit 2
 shift
-small=(machine doctor opens ceilings signal-cpu signal same-seed units beside-pytorch)
+small=(machine doctor opens ceilings signal-cpu signal same-seed units two-gpus beside-pytorch)
 large=(decode-8b train-8b lora-8b train-1.7b train-4b)
 for name in "$@"; do
     case " ${small[*]} ${large[*]} " in
@@ -30,10 +32,9 @@ pack=$(mktemp -d) || exit 2
 trap 'rm -rf "$pack"; kill $(jobs -p) 2>/dev/null' EXIT
 python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$here/pack.tar.xz" "$pack" || exit 2
 
-torch=$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__)) if torch.__version__.startswith("2.11.") else exit(1)') || {
-    echo "this machine's Python has no torch 2.11" >&2
-    exit 2
-}
+version='import os, torch; print(os.path.dirname(torch.__file__) if torch.__version__.startswith("2.11.") else "")'
+torch=${LIBTORCH:-$(python3 -c "$version")}
+[ -n "$torch" ] || { echo "this machine's Python has no torch 2.11" >&2; exit 2; }
 export LD_LIBRARY_PATH=$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export OMP_NUM_THREADS=1 PYTORCH_ALLOC_CONF=expandable_segments:True
 dyad=$pack/bin/dyad-full
@@ -113,7 +114,7 @@ END
 # Tests of the engine and the trainer, on the device, each in its own process. Left out: those that
 # compare bits, which differ from run to run on a GPU, and long ones.
 units() {
-    local left='reuse::|fixed::|learn::|ranks::(kills|memory)|bit_for_bit|in_any_micro_batch|large_products|as_alone'
+    local left='reuse::|fixed::|learn::|ranks::(kills|memory|reference)|bit_for_bit|in_any_micro_batch|large_products|as_alone'
     left+='|a_repeat_gets|advantages_of_tokens|the_most_likely'
     "$pack/bin/trainer-tests" --list --format terse | sed -n 's/: test$//p' |
         grep -E '^(engine::tests|train::tests|collective::tests::operations::nccl)' | grep -vE "$left" |
@@ -128,6 +129,24 @@ unit() {
     else
         printf 'FAILED %s\n%s\n' "$1" "$said"
     fi
+}
+# Two ranks of a trainer, each with a GPU, connected by NCCL: their gradients for every loss and all
+# ways to split the state, then a step's time against that of one GPU.
+two-gpus() {
+    local size=gpus tests=(
+        collective::tests::operations::operations_of_two_ranks_give_what_their_definitions_say
+        train::tests::ranks::parity::two_ranks_have_the_gradient_of_one_for_every_loss
+    )
+    if [ "$device" = cpu ]; then
+        size=small
+    elif [ "$(nvidia-smi -L | grep -c '^GPU')" -lt 2 ]; then
+        echo "skipped: this machine has one GPU, and NCCL needs one for each rank"
+        return
+    fi
+    for test in "${tests[@]}"; do
+        DYAD_TEST_NCCL=1 DYAD_TEST_DEVICE=$device timeout 120 "$pack/bin/trainer-tests" --exact "$test" || return
+    done
+    "$pack/bin/ranks_bench" "$size"
 }
 bench() { # bench ARGUMENT...
     python3 "$pack/trainer/bench/gpu.py" "$pack/bin" --device "$device" --repeats 2 ${tiny:+"$tiny"} "$@"
@@ -149,7 +168,7 @@ adapters() {
     grep -aoh '"agent":"[ab]","step":.*' "$pack"/runs/large/*/logs/[ab].jsonl
     du -sh "$pack/runs/large" && echo "both adapters took their steps"
 }
-export -f machine ceilings opens steps digests units unit bench bench-8b write-8b adapters
+export -f machine ceilings opens steps digests units unit two-gpus bench bench-8b write-8b adapters
 export results pack device dyad config tiny model
 
 part machine 20 bash -c machine
@@ -160,6 +179,7 @@ part signal-cpu 60 bash -c 'steps cpu.toml cpu 60'
 part signal 60 bash -c 'steps "$config" device 60'
 part same-seed 60 bash -c digests
 part units 120 bash -c units
+part two-gpus 240 bash -c two-gpus
 part beside-pytorch 240 bash -c bench
 part decode-8b 180 bash -c 'bench-8b --only decode'
 part train-8b 360 bash -c 'bench-8b --only train'
@@ -168,7 +188,7 @@ part train-1.7b 120 bash -c 'bench --only train --shape 1.7b'
 part train-4b 120 bash -c 'bench --only train --shape 4b'
 
 {
-    for name in ceilings beside-pytorch "${large[@]}"; do
+    for name in ceilings two-gpus beside-pytorch "${large[@]}"; do
         case $wanted in *" $name "*) echo && cat "$results/$name.log" ;; esac
     done
     cat <<'END'

@@ -43,7 +43,7 @@ impl Collective for Alone {
         Ok(())
     }
 
-    fn barrier(&self, _: Patience) -> Result<(), CollectiveError> {
+    fn barrier(&self) -> Result<(), CollectiveError> {
         Ok(())
     }
 }

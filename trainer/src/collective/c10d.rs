@@ -107,7 +107,7 @@ impl C10d {
             return Ok(());
         }
         // A rank that left at once might cut the others off from the last message.
-        let _ = self.barrier(Patience::Step);
+        let _ = self.barrier();
         Err(CollectiveError::Ways { nccl, host })
     }
 
@@ -290,7 +290,7 @@ impl Collective for C10d {
         })
     }
 
-    fn barrier(&self, patience: Patience) -> Result<(), CollectiveError> {
-        self.run(Operation::Barrier, None, None, 0, patience)
+    fn barrier(&self) -> Result<(), CollectiveError> {
+        self.run(Operation::Barrier, None, None, 0, Patience::Step)
     }
 }

@@ -25,7 +25,7 @@ pub enum Patience {
     /// The group's timeout.
     Step,
     /// Three times the group's timeout: the root has no command or works alone, and gives signs of
-    /// life; or all ranks read files. Only tensors in host memory can wait like this.
+    /// life. Only tensors in host memory can wait like this.
     Idle,
 }
 
@@ -72,7 +72,7 @@ pub trait Collective: Send {
     ///
     /// # Errors
     /// See [`Self::all_reduce`].
-    fn barrier(&self, patience: Patience) -> Result<(), CollectiveError>;
+    fn barrier(&self) -> Result<(), CollectiveError>;
 }
 
 #[cfg(test)]

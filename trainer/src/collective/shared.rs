@@ -58,7 +58,7 @@ impl Collective for Shared {
         self.with(|group| group.broadcast(value, root, patience))
     }
 
-    fn barrier(&self, patience: Patience) -> Result<(), CollectiveError> {
-        self.with(|group| group.barrier(patience))
+    fn barrier(&self) -> Result<(), CollectiveError> {
+        self.with(|group| group.barrier())
     }
 }

@@ -31,6 +31,7 @@ mod draw;
 mod fill;
 mod filling;
 mod generation;
+mod given_up;
 mod order;
 mod prefix_cache;
 mod prompt_scores;
@@ -51,6 +52,7 @@ use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
 
 pub use cache::CacheLimit;
+pub use given_up::GivenUp;
 pub use prompt_scores::PromptScores;
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule, UnderWay};
 pub use times::Times;
@@ -293,13 +295,6 @@ impl Engine {
     #[must_use]
     pub fn active(&self) -> usize {
         self.rows.len() + self.slots_promised()
-    }
-
-    /// Lets at most half as many generations be active as were (`active`), and at least one. Use it
-    /// when memory ran out: the same number would run out again. Returns the new limit.
-    pub fn halve_slots(&mut self, active: usize) -> usize {
-        self.options.slots = (self.options.slots.min(active) / 2).max(1);
-        self.options.slots
     }
 
     /// Begins the requests that fit, then makes one token for each active row. Returns the results

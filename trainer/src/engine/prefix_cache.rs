@@ -139,6 +139,14 @@ impl PrefixCache {
         self.tokens = 0;
     }
 
+    /// Evicts every row and keeps none from now on. Returns the number of tokens evicted.
+    pub(super) fn give_up(&mut self) -> usize {
+        let tokens = self.tokens;
+        self.clear();
+        self.budget = 0;
+        tokens
+    }
+
     fn drop_where(&mut self, gone: impl Fn(&Entry) -> bool) {
         self.entries.retain(|entry| !gone(entry));
         self.tokens = self.entries.iter().map(|entry| entry.ids.len()).sum();

@@ -5,7 +5,7 @@
 //! twice. A loss over the whole minibatch begins with a pass without gradients over all of it, so
 //! that the result does not depend on the micro-batches. Each rank computes its own micro-batches.
 
-use broker::protocol::train::{Loss, LossStats, TrainBatch};
+use broker::protocol::train::{Loss, LossStats};
 use configs::Dtype;
 use tch::{Kind, Tensor};
 
@@ -13,7 +13,7 @@ use super::gradient_store::GradientStore;
 use super::measure::{add_moment, measure};
 use super::micro::Micro;
 use super::recompute::{self, Kept};
-use super::rows::{BatchError, Limits, Row, flatten};
+use super::split_pass::{Act, Own, Plan};
 use super::work::{HeadLists, Work};
 use crate::collective::CollectiveError;
 use crate::loss::head::{self, HeadGrad};
@@ -98,7 +98,7 @@ impl Trainable {
         };
         let bound = compute.as_ref().unwrap_or(weights);
         let (mut decoder, leaves) = Decoder::trainable(shape, Parts::over(base, bound))?;
-        if let Some(fetch) = gradient.fetch() {
+        if let Some(fetch) = gradient.fetch(Act::Fetch) {
             decoder.fetch_with(fetch);
         }
         let head = HeadPlace::of(shape, layout, &gradient)?;
@@ -129,6 +129,14 @@ impl Trainable {
             compute.copy_from(weights)?;
         }
         self.decoder.follow()
+    }
+
+    pub(super) fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    pub(super) fn store(&self) -> &GradientStore {
+        &self.gradient
     }
 
     /// The accumulated gradient: `[P]`, or this rank's pieces if the ranks split it.
@@ -163,7 +171,7 @@ impl Trainable {
         reference: Option<&Decoder>,
     ) -> Result<LossStats, ModelError> {
         let mut stats = LossStats::default();
-        self.passes(work, |model, index| {
+        self.passes(work, reference.is_some(), |model, index| {
             let micro = Micro::new(&model.decoder, &work.rows, work.rows_of(index), work.batch)?;
             let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
             if Reach::of(loss) == Reach::Token {
@@ -181,11 +189,12 @@ impl Trainable {
     fn passes(
         &mut self,
         work: &Work<'_>,
+        reference: bool,
         mut compute: impl FnMut(&mut Self, usize) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
-        let mut outcome = Ok(());
+        let (own, mut outcome) = (Own::Gradient, Ok(()));
         for pass in 0..work.passes() {
-            self.gradient.begin_pass(pass, true);
+            self.gradient.begin_pass(pass, Plan { reference, own });
             if outcome.is_ok()
                 && self.lost().is_none()
                 && let Some(index) = work.of_pass(pass)
@@ -206,22 +215,34 @@ impl Trainable {
         reference: Option<&Decoder>,
     ) -> Result<Vec<HeadLists>, ModelError> {
         let mut lists = Vec::new();
-        self.looks(work, true, |index| {
-            let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(index), work.batch)?;
-            let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
-            let values = micro.values(&self.decoder)?;
-            lists.push((values.logprobs, values.entropies, reference.unwrap_or_default()));
-            Ok(())
-        })?;
+        let (own, with_reference) = (Own::LogProbs, reference.is_some());
+        self.looks(
+            work,
+            Plan {
+                reference: with_reference,
+                own,
+            },
+            |index| {
+                let micro = Micro::new(&self.decoder, &work.rows, work.rows_of(index), work.batch)?;
+                let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
+                let values = micro.values(&self.decoder)?;
+                lists.push((values.logprobs, values.entropies, reference.unwrap_or_default()));
+                Ok(())
+            },
+        )?;
         Ok(lists)
     }
 
     /// Returns the log-probs of the trained tokens of this rank's micro-batches, under this model
-    /// or a reference policy that each rank has whole.
+    /// or the reference policy.
     pub(crate) fn logprobs(&self, reference: Option<&Decoder>, work: &Work<'_>) -> Result<Vec<Vec<f32>>, ModelError> {
         let decoder = reference.unwrap_or(&self.decoder);
+        let (reference, own) = match reference {
+            Some(_) => (true, Own::Nothing),
+            None => (false, Own::LogProbs),
+        };
         let mut lists = Vec::new();
-        self.looks(work, reference.is_none(), |index| {
+        self.looks(work, Plan { reference, own }, |index| {
             let micro = Micro::new(decoder, &work.rows, work.rows_of(index), work.batch)?;
             lists.push(micro.logprobs(decoder)?);
             Ok(())
@@ -229,28 +250,23 @@ impl Trainable {
         Ok(lists)
     }
 
-    /// The same as [`Self::passes`], without gradients, with this model's own weights or others.
+    /// The same as [`Self::passes`], without gradients.
     fn looks(
         &self,
         work: &Work<'_>,
-        with_own: bool,
+        plan: Plan,
         mut compute: impl FnMut(usize) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let mut outcome = Ok(());
         for pass in 0..work.passes() {
-            match with_own {
-                true => self.gradient.begin_pass(pass, false),
-                false => self.gradient.meet(pass),
-            }
+            self.gradient.begin_pass(pass, plan);
             if outcome.is_ok()
                 && self.lost().is_none()
                 && let Some(index) = work.of_pass(pass)
             {
                 outcome = compute(index);
             }
-            if with_own {
-                self.gradient.end_pass();
-            }
+            self.gradient.end_pass();
             self.pulse.mark();
         }
         outcome
@@ -266,7 +282,7 @@ impl Trainable {
     ) -> Result<LossStats, ModelError> {
         let mut stats = LossStats::default();
         let starts = work.starts();
-        self.passes(work, |model, index| {
+        self.passes(work, false, |model, index| {
             let micro = Micro::new(&model.decoder, &work.rows, work.rows_of(index), work.batch)?;
             let own = starts[index]..starts[index] + micro.len();
             let forward = model.forward(&micro)?;
@@ -381,15 +397,4 @@ impl Forward {
             Self::Kept(kept) => &kept.states,
         }
     }
-}
-
-/// Lays out the rows of a batch, checked against the model's limits.
-pub(crate) fn rows_of(batch: &TrainBatch, shape: &ModelShape) -> Result<Vec<Row>, BatchError> {
-    flatten(
-        batch,
-        Limits {
-            vocab: shape.vocab,
-            context: shape.max_context,
-        },
-    )
 }

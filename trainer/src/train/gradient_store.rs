@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::split_pass::{SplitPass, zero};
-use crate::collective::{Collective, CollectiveError, Patience, Shared};
+use super::model_parts::LayerWeights;
+use super::split_pass::{Act, Plan, SplitPass, zero};
+use crate::collective::{Collective, CollectiveError, Shared};
 use crate::model::{Leaf, ModelError};
 
 /// The gradient of the trained weights, in f32.
@@ -67,14 +68,22 @@ impl GradientStore {
         }
     }
 
-    /// A function that gathers the weights of a layer (from 0), if the ranks split them.
-    pub(super) fn fetch(&self) -> Option<impl Fn(usize) + Send + Sync + 'static> {
+    /// A function that gathers the weights of a layer (from 0), if the ranks split them. `act`
+    /// gathers a part of the trunk.
+    pub(super) fn fetch(&self, act: fn(usize) -> Act) -> Option<impl Fn(usize) + Send + Sync + 'static> {
         match self {
             Self::Split { pass, .. } if lock(pass).splits_weights() => {
                 let pass = Arc::clone(pass);
-                Some(move |layer: usize| lock(&pass).fetch(layer + 1))
+                Some(move |layer: usize| lock(&pass).reach(act(layer + 1)))
             }
             _ => None,
+        }
+    }
+
+    /// Takes over the reference policy's layers, which are gathered in passes.
+    pub(super) fn set_reference(&self, layers: Vec<LayerWeights>) {
+        if let Self::Split { pass, .. } = self {
+            lock(pass).set_reference(layers);
         }
     }
 
@@ -99,25 +108,26 @@ impl GradientStore {
         Ok(())
     }
 
-    /// Begins a pass over a micro-batch, with gradients or without. Ranks that split a gradient
-    /// meet in the pass, others before it.
-    pub(super) fn begin_pass(&self, index: usize, trains: bool) {
-        match self {
-            Self::Split { pass, .. } => lock(pass).begin(trains),
-            Self::Whole { .. } => self.meet(index),
+    /// Begins a pass over a micro-batch. Ranks that act together in the pass meet there, others
+    /// before it.
+    pub(super) fn begin_pass(&self, index: usize, plan: Plan) {
+        let acts = match self {
+            Self::Split { pass, .. } => lock(pass).begin(plan),
+            Self::Whole { .. } => false,
+        };
+        // Without a meeting a rank would wait for the lag of a whole batch at its end.
+        if index > 0 && !acts {
+            self.meet();
         }
     }
 
-    /// Waits for the other ranks before each pass but the first. Without a meeting a rank would
-    /// wait for the lag of a whole batch at its end.
-    pub(super) fn meet(&self, index: usize) {
+    fn meet(&self) {
         match self {
-            _ if index == 0 => {}
             Self::Split { pass, .. } => lock(pass).meet(),
             Self::Whole { group, lost, .. } => {
                 let mut lost = lock(lost);
                 if lost.is_none() {
-                    *lost = group.barrier(Patience::Step).err();
+                    *lost = group.barrier().err();
                 }
             }
         }
@@ -126,7 +136,7 @@ impl GradientStore {
     /// Call it when the gradient of a part (`None`: the head) is complete on this rank.
     pub(super) fn completed(&self, part: Option<usize>) {
         if let Self::Split { pass, .. } = self {
-            lock(pass).add(part);
+            lock(pass).reach(Act::Add(part));
         }
     }
 
@@ -156,6 +166,7 @@ mod tests {
 
     use super::super::model_parts::stretches;
     use super::super::ranks::Parts;
+    use super::super::split_pass::Own;
     use super::*;
     use crate::collective::tests::{Member, in_ranks};
     use crate::model::{Layout, ModelShape, part_of, test_shape};
@@ -187,10 +198,11 @@ mod tests {
         let (layout, layers) = (Layout::of(&test_shape()), test_shape().layers);
         let stretches = stretches(&layout, layers);
         let parts = Parts::of(stretches.iter().map(|stretch| stretch.range.clone()), member.rank, 2);
-        let pass = SplitPass::new(group, (&stretches, &parts, layers), None, Device::Cpu).unwrap();
+        let pass = SplitPass::new(group, (&stretches, &parts, layers), Vec::new(), Device::Cpu).unwrap();
         let store = GradientStore::split(pass);
         for _ in 0..2 {
-            store.begin_pass(0, true);
+            let (reference, own) = (false, Own::Gradient);
+            store.begin_pass(0, Plan { reference, own });
             for part in [None].into_iter().chain((0..layers + 2).rev().map(Some)) {
                 for spec in layout.params() {
                     let own = part_of(&spec.name, layers) == part;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use configs::{Offload, Shard};
 use tch::{Kind, Tensor};
 
+use super::computing::Computing;
 use super::gradient_store::GradientStore;
 use super::model_parts::{Stretch, Window, stretches};
 use super::options::TrainerOptions;
@@ -25,14 +26,6 @@ pub(super) struct Held {
     pub(super) computing: Computing,
     pub(super) owned: Owned,
     pub(super) gradient: GradientStore,
-}
-
-/// The weights to compute with, as the ranks exchange them.
-pub(super) enum Computing {
-    /// The buffer that begins with all weights. The rest is room for equal pieces.
-    Whole(Tensor),
-    /// A window, and this rank's pieces of the weights (`[Parts::length]`, in their dtype).
-    Window { window: Window, own: Tensor },
 }
 
 impl Held {
@@ -65,12 +58,9 @@ impl Held {
             (weights, Computing::Whole(room), owned)
         };
         let gradient = if splits_gradient(options) && !parts.is_whole() {
-            let window = match &computing {
-                Computing::Whole(_) => None,
-                Computing::Window { window, own } => Some((window, own)),
-            };
             let group = ranks.group().clone();
-            GradientStore::split(SplitPass::new(group, (&found, &parts, shape.layers), window, device)?)
+            let layers = computing.layers(&parts)?;
+            GradientStore::split(SplitPass::new(group, (&found, &parts, shape.layers), layers, device)?)
         } else {
             GradientStore::whole(ranks.group().clone(), layout.numel() as i64, parts.room(), device)?
         };

@@ -3,6 +3,7 @@
 mod checks;
 mod client;
 mod command_log;
+mod computing;
 mod ema;
 mod error;
 mod external;

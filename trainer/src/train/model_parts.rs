@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::ranks::{Cut, Parts};
+use crate::collective::{Collective, CollectiveError, Operation};
 use crate::model::{Layout, ModelError, ParamSource, Weights, part_of};
 
 /// A part of the model with trained parameters, which are neighbours in the flat buffer.
@@ -35,6 +36,14 @@ pub(super) fn stretches(layout: &Layout, layers: usize) -> Vec<Stretch> {
         }
     }
     stretches
+}
+
+/// The weights of a layer: this rank's piece, and the place where all of them are gathered.
+#[derive(Debug)]
+pub(super) struct LayerWeights {
+    pub(super) part: usize,
+    pub(super) own: Tensor,
+    pub(super) room: Tensor,
 }
 
 /// Weights of which only one layer is there at a time (ZeRO-3, Rajbhandari et al.,
@@ -91,8 +100,22 @@ impl Window {
     }
 
     /// Each stretch with its room.
-    pub(super) fn rooms(&self) -> impl Iterator<Item = (&Stretch, &Tensor)> {
+    fn rooms(&self) -> impl Iterator<Item = (&Stretch, &Tensor)> {
         self.stretches.iter().zip(&self.rooms)
+    }
+
+    /// The layers, of which `own` has this rank's pieces as `parts` cuts them.
+    pub(super) fn layers(&self, parts: &Parts, own: &Tensor) -> Result<Vec<LayerWeights>, TchError> {
+        let split = self.rooms().zip(parts.cuts());
+        let layers = split.filter(|((stretch, _), _)| stretch.is_layer(self.layers));
+        let layer = |((stretch, room), cut): ((&Stretch, &Tensor), &Cut)| {
+            Ok(LayerWeights {
+                part: stretch.part.unwrap_or_default(),
+                own: own.f_narrow(0, cut.place, cut.stride)?,
+                room: room.shallow_clone(),
+            })
+        };
+        layers.map(layer).collect()
     }
 
     /// Copies the parts that are always there.
@@ -100,6 +123,18 @@ impl Window {
         for (stretch, room) in self.rooms().filter(|(stretch, _)| !stretch.is_layer(self.layers)) {
             let range = &stretch.range;
             source.copy(range, &room.f_narrow(0, 0, range.end - range.start)?)?;
+        }
+        Ok(())
+    }
+
+    /// Gathers the parts that are always there. `own` has this rank's pieces.
+    pub(super) fn gather(&self, group: &dyn Collective, parts: &Parts, own: &Tensor) -> Result<(), CollectiveError> {
+        let call = |error: TchError| CollectiveError::of_call(group, Operation::AllGather, &error);
+        for ((stretch, room), cut) in self.rooms().zip(parts.cuts()) {
+            if !stretch.is_layer(self.layers) {
+                let piece = own.f_narrow(0, cut.place, cut.stride).map_err(call)?;
+                group.all_gather(&mut room.shallow_clone(), &piece)?;
+            }
         }
         Ok(())
     }

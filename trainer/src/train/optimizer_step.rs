@@ -10,11 +10,11 @@ use broker::codec;
 use broker::protocol::train::OptimStep;
 use tch::{TchError, Tensor};
 
-use super::layout::Computing;
+use super::computing::Computing;
 use super::ranks::Fault;
 use super::stop::Stop;
 use super::trainer::Trainer;
-use crate::collective::{Collective, CollectiveError, Operation};
+use crate::collective::Collective;
 use crate::model::ModelError;
 use crate::optim::{self, Shard, StepOutcome};
 
@@ -33,7 +33,8 @@ impl Trainer {
         let stepped = self.step_own(scale, params).map_err(torch);
         let computing = self.ranks.agree(stepped)?;
         if !self.parts.is_whole() {
-            self.share(&computing).map_err(Stop::Ended)?;
+            let shared = self.computing.share(self.ranks.group(), &self.parts, &computing);
+            shared.map_err(Stop::Ended)?;
             self.model.pulse().mark();
         }
         Ok(StepOutcome {
@@ -54,24 +55,6 @@ impl Trainer {
         let grad = self.own_gradient()?;
         self.owned.step(&grad, scale, params, &computing)?;
         Ok(computing)
-    }
-
-    /// Gives the new weights of this rank to all, or with ZeRO-3 those that all always have.
-    fn share(&self, computing: &Tensor) -> Result<(), CollectiveError> {
-        let group = self.ranks.group();
-        match &self.computing {
-            Computing::Whole(room) => self.parts.gather(group, computing, room),
-            Computing::Window { window, .. } => {
-                let call = |error: TchError| CollectiveError::of_call(group, Operation::AllGather, &error);
-                for ((stretch, room), cut) in window.rooms().zip(self.parts.cuts()) {
-                    if !stretch.is_layer(self.shape.layers) {
-                        let piece = computing.f_narrow(0, cut.place, cut.stride).map_err(call)?;
-                        group.all_gather(&mut room.shallow_clone(), &piece)?;
-                    }
-                }
-                Ok(())
-            }
-        }
     }
 
     /// Adds the ranks' gradients. Ranks that split the state get the sum of their own pieces only.

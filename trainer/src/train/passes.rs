@@ -4,11 +4,10 @@ use broker::codec;
 use broker::protocol::train::{ForwardWeights, Loss, LossStats, TrainBatch, TrainReply};
 
 use super::checks::{check_answers, check_loss};
-use super::gradient::rows_of;
 use super::measure::add_moment;
 use super::ranks::Fault;
 use super::reference::reference_of;
-use super::rows::Row;
+use super::rows::{Row, rows_of};
 use super::stop::Stop;
 use super::trainer::Trainer;
 use super::work::{HeadLists, Work};

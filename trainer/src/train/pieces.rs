@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::layout::Computing;
+use super::computing::Computing;
 use super::ranks::{Request, Solo};
 use super::stop::Stop;
 use super::trainer::Trainer;
@@ -26,12 +26,15 @@ pub(super) enum Buffer {
     Average = 3,
     /// The weights to compute with, in their own kind. All ranks may have all of them.
     Computing = 4,
+    /// The same for the reference policy.
+    Reference = 5,
 }
 
 impl Buffer {
     fn of(number: i64) -> Option<Self> {
-        let all = [Self::Masters, Self::First, Self::Second, Self::Average, Self::Computing];
-        all.into_iter().find(|buffer| *buffer as i64 == number)
+        let state = [Self::Masters, Self::First, Self::Second, Self::Average];
+        let mut all = state.into_iter().chain([Self::Computing, Self::Reference]);
+        all.find(|buffer| *buffer as i64 == number)
     }
 }
 
@@ -141,8 +144,12 @@ impl Trainer {
 
     /// Returns true if this rank has all elements of a buffer.
     fn has_all(&self, buffer: Buffer) -> bool {
-        let computes_with_all = matches!(self.computing, Computing::Whole(_));
-        self.parts.is_whole() || (buffer == Buffer::Computing && computes_with_all)
+        let computing = match buffer {
+            Buffer::Computing => Some(&self.computing),
+            Buffer::Reference => self.reference.as_ref().map(|reference| &reference.computing),
+            _ => None,
+        };
+        self.parts.is_whole() || matches!(computing, Some(Computing::Whole(_)))
     }
 
     fn buffer(&self, buffer: Buffer) -> Result<&Tensor, TchError> {
@@ -155,10 +162,12 @@ impl Trainer {
                 let average = self.owned.average.as_ref();
                 average.ok_or_else(|| TchError::Torch("no average is kept".into()))
             }
-            Buffer::Computing => match &self.computing {
-                Computing::Whole(all) => Ok(all),
-                Computing::Window { own, .. } => Ok(own),
-            },
+            Buffer::Computing => Ok(self.computing.own()),
+            Buffer::Reference => {
+                let reference = self.reference.as_ref();
+                let reference = reference.ok_or_else(|| TchError::Torch("no reference policy is kept".into()))?;
+                Ok(reference.computing.own())
+            }
         }
     }
 }

@@ -4,8 +4,8 @@ use broker::codec;
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
 
+use super::computing::Computing;
 use super::error::Refusal;
-use super::layout::Computing;
 use super::pieces::Buffer;
 use super::reference::Reference;
 use super::stop::Stop;
@@ -17,7 +17,7 @@ impl Trainer {
     pub(super) fn publish(&mut self, version: WeightVersion) -> Result<TrainReply, Stop> {
         let reference = self.publish_first(version)?;
         if reference.is_some() {
-            self.reference = reference;
+            self.set_reference(reference);
         }
         self.version = Some(version);
         self.published = true;

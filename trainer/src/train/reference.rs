@@ -1,33 +1,77 @@
 //! The reference policy of the KL term: a frozen copy, or the average that moves with the weights.
+//! Ranks that split the weights split its weights too.
 
 use std::sync::Arc;
 
-use tch::Tensor;
+use tch::{TchError, Tensor};
 
+use super::computing::Computing;
 use super::error::Refusal;
-use super::layout::Computing;
+use super::model_parts::{LayerWeights, Window};
+use super::split_pass::Act;
 use super::stop::Stop;
 use super::trainer::Trainer;
-use crate::model::{Decoder, ModelError, Parts, Weights, kind_of};
+use crate::model::{Decoder, ModelError, ParamSource, Parts, Weights, kind_of};
 
 /// A reference policy in the dtype of the computation.
 pub(super) struct Reference {
     pub(super) weights: Weights,
+    pub(super) computing: Computing,
     pub(super) decoder: Decoder,
-    /// The buffer that begins with the weights and that ranks gather in.
-    room: Tensor,
+    /// The layers that passes gather, until [`Trainer::set_reference`] hands them over.
+    layers: Vec<LayerWeights>,
 }
 
 impl Trainer {
-    pub(super) fn reference(&self, weights: Weights, room: Tensor) -> Result<Reference, ModelError> {
-        let decoder = Decoder::new(&self.shape, Parts::over(self.base.as_ref(), &weights))?;
-        Ok(Reference { weights, decoder, room })
+    /// Begins to use a reference policy, or none. Passes gather its layers if the ranks split them.
+    pub(super) fn set_reference(&mut self, mut reference: Option<Reference>) {
+        let layers = reference
+            .as_mut()
+            .map(|reference| std::mem::take(&mut reference.layers));
+        self.model.store().set_reference(layers.unwrap_or_default());
+        self.reference = reference;
     }
 
-    /// Makes a reference policy of weights that only it has.
-    pub(super) fn reference_of_copy(&self, weights: Weights) -> Result<Reference, ModelError> {
-        let room = weights.flat().shallow_clone();
-        self.reference(weights, room)
+    /// Copies the weights of a reference policy from `source`, or this rank's parts of them.
+    pub(super) fn reference_from(&self, source: &dyn ParamSource) -> Result<Reference, ModelError> {
+        let (mut weights, computing) = self.room_of_reference()?;
+        match &computing {
+            Computing::Whole(_) => weights.copy_from(source)?,
+            Computing::Window { window, own } => {
+                window.fill(source)?;
+                self.parts.take(own, |range, part| source.copy(range, part))?;
+            }
+        }
+        self.reference(weights, computing)
+    }
+
+    /// Zeros for the weights of a reference policy, or for this rank's parts of them.
+    fn room_of_reference(&self) -> Result<(Weights, Computing), ModelError> {
+        let (kind, device) = (kind_of(self.options.dtype), self.weights.device());
+        if let Computing::Window { .. } = &self.computing {
+            let window = Window::new(&self.layout, self.shape.layers, &self.parts, (kind, device))?;
+            let own = self.parts.zeros(kind, device)?;
+            return Ok((window.weights.share(), Computing::Window { window, own }));
+        }
+        let room = Tensor::f_zeros([self.parts.room()], (kind, device))?;
+        let weights = Weights::at_start_of(&room, Arc::clone(&self.layout))?;
+        Ok((weights, Computing::Whole(room)))
+    }
+
+    /// Binds a reference policy to weights that are there.
+    fn reference(&self, weights: Weights, computing: Computing) -> Result<Reference, ModelError> {
+        let parts = Parts::over(self.base.as_ref(), &weights);
+        // Shares the f32 copy of a frozen base's head.
+        let mut decoder = self.model.decoder().rebound(parts)?;
+        if let Some(fetch) = self.model.store().fetch(Act::FetchReference) {
+            decoder.fetch_with(fetch);
+        }
+        Ok(Reference {
+            layers: computing.layers(&self.parts)?,
+            weights,
+            computing,
+            decoder,
+        })
     }
 
     /// Returns true if the reference policy is the average, which moves with the weights.
@@ -43,19 +87,12 @@ impl Trainer {
         let source = match (average, &self.computing) {
             (Some(average), _) => average,
             (None, Computing::Window { .. }) => &self.owned.masters,
-            (None, Computing::Whole(_)) => {
-                let copy = self.weights.copied_to(self.weights.device(), self.options.dtype);
-                return copy.and_then(|copy| self.reference_of_copy(copy)).map_err(failed);
-            }
+            (None, Computing::Whole(_)) => return self.reference_from(&self.weights).map_err(failed),
         };
-        let options = (kind_of(self.options.dtype), self.weights.device());
-        let room = Tensor::f_zeros([self.parts.room()], options).map_err(ModelError::from);
-        let room = self.ranks.agree(room.map_err(failed))?;
-        self.gather_state(source, &room)?;
-        let weights = Weights::at_start_of(&room, Arc::clone(&self.layout));
-        weights
-            .and_then(|weights| self.reference(weights, room))
-            .map_err(failed)
+        let room = self.room_of_reference().map_err(failed);
+        let (weights, computing) = self.ranks.agree(room)?;
+        self.gather_state(source, &computing)?;
+        self.reference(weights, computing).map_err(failed)
     }
 
     /// Moves the average, and the reference that follows it in its own memory.
@@ -69,7 +106,7 @@ impl Trainer {
             && let Some(reference) = &self.reference
             && let Some(average) = &self.owned.average
         {
-            self.gather_state(average, &reference.room)?;
+            self.gather_state(average, &reference.computing)?;
         }
         if ema.is_reference
             && let Some(Reference { weights, decoder, .. }) = &mut self.reference
@@ -85,20 +122,35 @@ impl Trainer {
         Ok(())
     }
 
-    /// Fills `room` with a buffer that the ranks own parts of, converted to the room's kind. All
+    /// Fills `computing` with a buffer that the ranks own parts of, converted to its kind. All
     /// ranks call it together.
-    fn gather_state(&self, own: &Tensor, room: &Tensor) -> Result<(), Stop> {
-        let torch = |error: tch::TchError| Stop::from(ModelError::from(error));
+    fn gather_state(&self, own: &Tensor, computing: &Computing) -> Result<(), Stop> {
         let _no_grad = tch::no_grad_guard();
+        let converted = self.converted(own, computing);
+        let own = self
+            .ranks
+            .agree(converted.map_err(|error| ModelError::from(error).into()))?;
         if self.parts.is_whole() {
-            return own
-                .f_detach()
-                .and_then(|own| room.shallow_clone().f_copy_(&own))
-                .map_err(torch);
+            return Ok(());
         }
-        let own = own.f_to_device_(room.device(), room.kind(), false, false);
-        let own = self.ranks.agree(own.map_err(torch))?;
-        self.parts.gather(self.ranks.group(), &own, room).map_err(Stop::Ended)
+        let shared = computing.share(self.ranks.group(), &self.parts, &own);
+        shared.map_err(Stop::Ended)
+    }
+
+    /// This rank's parts of a buffer in the kind of `computing`, in the place that this has for
+    /// them.
+    fn converted(&self, own: &Tensor, computing: &Computing) -> Result<Tensor, TchError> {
+        let (own, place) = (own.f_detach()?, computing.own());
+        match computing {
+            Computing::Whole(_) if !self.parts.is_whole() => {
+                own.f_to_device_(place.device(), place.kind(), false, false)
+            }
+            _ => {
+                let mut place = place.shallow_clone();
+                place.f_copy_(&own)?;
+                Ok(place)
+            }
+        }
     }
 }
 

@@ -7,6 +7,8 @@
 
 use broker::protocol::train::{Span, TrainBatch};
 
+use crate::model::ModelShape;
+
 /// The limits of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -208,6 +210,15 @@ fn check_values(index: usize, span: &Span) -> Result<(), BatchError> {
         }
     }
     Ok(())
+}
+
+/// Lays out the rows of a batch, checked against the model's limits.
+pub(crate) fn rows_of(batch: &TrainBatch, shape: &ModelShape) -> Result<Vec<Row>, BatchError> {
+    let limits = Limits {
+        vocab: shape.vocab,
+        context: shape.max_context,
+    };
+    flatten(batch, limits)
 }
 
 #[cfg(test)]

@@ -3,20 +3,39 @@
 //!
 //! Ranks hold the gradient of one part of the model in f32 at a time, besides embedding and head.
 //! When a part's gradient is complete, the ranks add theirs, and each keeps its piece. With ZeRO-3
-//! a layer's weights are gathered before the layer is computed. All ranks make the same acts in the
-//! same order: a rank without a micro-batch, or with a failure, takes part with zeros.
+//! a layer's weights are gathered before the layer is computed, those of the reference policy too.
+//! All ranks make the same acts in the same order: a rank without a micro-batch, or with a failure,
+//! takes part with zeros.
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::model_parts::{Stretch, Window};
+use super::model_parts::{LayerWeights, Stretch};
 use super::ranks::{Cut, Parts};
-use crate::collective::{Collective, CollectiveError, Operation, Patience, Shared};
+use crate::collective::{Collective, CollectiveError, Operation, Shared};
+
+/// What a pass over a micro-batch computes with the trained weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Own {
+    Nothing,
+    LogProbs,
+    Gradient,
+}
+
+/// What a pass over a micro-batch computes, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// True for log-probs under the reference policy.
+    pub(super) reference: bool,
+    pub(super) own: Own,
+}
 
 /// An act of all ranks together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+pub(super) enum Act {
     /// Gathers the weights of a layer, by its part of the trunk.
     Fetch(usize),
+    /// The same for the reference policy.
+    FetchReference(usize),
     /// Adds the gradients of a part.
     Add(Option<usize>),
 }
@@ -29,9 +48,10 @@ pub(super) struct SplitPass {
     own: Tensor,
     parts: Vec<PartGradient>,
     layers: Vec<LayerWeights>,
-    /// The acts of a pass with gradients, and of one without.
-    acts: [Vec<Act>; 2],
-    trains: bool,
+    /// The reference policy's layers, if the ranks split them.
+    reference: Vec<LayerWeights>,
+    /// The acts of the present pass, and the number of those made.
+    acts: Vec<Act>,
     next: usize,
     lost: Option<CollectiveError>,
 }
@@ -45,54 +65,30 @@ pub(super) struct PartGradient {
     pub(super) scratch: Tensor,
 }
 
-/// The weights of a layer: this rank's piece, and the place where all of them are gathered.
-#[derive(Debug)]
-struct LayerWeights {
-    part: usize,
-    own: Tensor,
-    room: Tensor,
-}
-
 impl SplitPass {
-    /// `parts` cuts each of `stretches`. With a window, the layers' weights are split too, and
-    /// `weights` has this rank's pieces of them.
+    /// `parts` cuts each of `stretches`. `weights` has the layers whose weights are split too.
     pub(super) fn new(
         group: Shared,
         (stretches, parts, layers): (&[Stretch], &Parts, usize),
-        window: Option<(&Window, &Tensor)>,
+        weights: Vec<LayerWeights>,
         device: Device,
     ) -> Result<Self, TchError> {
         let own = parts.zeros(Kind::Float, device)?;
-        let gradients = gradients(stretches, parts, layers, device)?;
-        let mut of_layers = Vec::new();
-        if let Some((window, weights)) = window {
-            let split = window.rooms().zip(parts.cuts());
-            for ((stretch, room), cut) in split.filter(|((stretch, _), _)| stretch.is_layer(layers)) {
-                of_layers.push(LayerWeights {
-                    part: stretch.part.unwrap_or_default(),
-                    own: weights.f_narrow(0, cut.place, cut.stride)?,
-                    room: room.shallow_clone(),
-                });
-            }
-        }
-        let forward: Vec<Act> = of_layers.iter().map(|layer| Act::Fetch(layer.part)).collect();
-        let mut train = forward.clone();
-        for gradient in &gradients {
-            if let Some(fetch) = gradient.part.map(Act::Fetch).filter(|fetch| forward.contains(fetch)) {
-                train.push(fetch);
-            }
-            train.push(Act::Add(gradient.part));
-        }
         Ok(Self {
             group,
             own,
-            parts: gradients,
-            layers: of_layers,
-            acts: [train, forward],
-            trains: true,
+            parts: gradients(stretches, parts, layers, device)?,
+            layers: weights,
+            reference: Vec::new(),
+            acts: Vec::new(),
             next: 0,
             lost: None,
         })
+    }
+
+    /// Replaces the reference policy's layers.
+    pub(super) fn set_reference(&mut self, layers: Vec<LayerWeights>) {
+        self.reference = layers;
     }
 
     /// This rank's pieces of the gradient.
@@ -112,50 +108,56 @@ impl SplitPass {
         self.lost.as_ref()
     }
 
-    pub(super) fn begin(&mut self, trains: bool) {
-        (self.trains, self.next) = (trains, 0);
+    /// Begins a pass. Returns false if the ranks do nothing together in it.
+    pub(super) fn begin(&mut self, plan: Plan) -> bool {
+        (self.acts, self.next) = (self.acts_of(plan), 0);
+        !self.acts.is_empty()
+    }
+
+    fn acts_of(&self, plan: Plan) -> Vec<Act> {
+        let mut acts = Vec::new();
+        if plan.reference {
+            acts.extend(self.reference.iter().map(|layer| Act::FetchReference(layer.part)));
+        }
+        let layers: Vec<Act> = self.layers.iter().map(|layer| Act::Fetch(layer.part)).collect();
+        if plan.own != Own::Nothing {
+            acts.extend(&layers);
+        }
+        if plan.own == Own::Gradient {
+            for gradient in &self.parts {
+                acts.extend(gradient.part.map(Act::Fetch).filter(|fetch| layers.contains(fetch)));
+                acts.push(Act::Add(gradient.part));
+            }
+        }
+        acts
     }
 
     /// Waits for the other ranks, outside a pass.
     pub(super) fn meet(&mut self) {
         if self.lost.is_none() {
-            let met = self.group.barrier(Patience::Step);
+            let met = self.group.barrier();
             self.note(met);
         }
-    }
-
-    /// Gathers the weights of a layer, by its part of the trunk.
-    pub(super) fn fetch(&mut self, part: usize) {
-        self.go_to(Act::Fetch(part));
-    }
-
-    /// Adds the gradients of a part, which is complete on this rank.
-    pub(super) fn add(&mut self, part: Option<usize>) {
-        self.go_to(Act::Add(part));
     }
 
     /// Ends the pass: makes the acts that this rank has not reached. Its gradients there count as
     /// zeros.
     pub(super) fn end(&mut self) {
-        let rest = &self.acts()[self.next..];
+        let rest = &self.acts[self.next..];
         if rest.iter().any(|act| matches!(act, Act::Add(_))) {
             let emptied = self.parts.iter().try_for_each(|part| zero(&part.scratch));
             let group = &self.group;
             let emptied = emptied.map_err(|error| CollectiveError::of_call(group, Operation::ReduceScatter, &error));
             self.note(emptied);
         }
-        let count = self.acts().len();
-        self.go(count);
+        self.go(self.acts.len());
         self.next = 0;
     }
 
-    fn acts(&self) -> &[Act] {
-        &self.acts[usize::from(!self.trains)]
-    }
-
-    /// Makes the acts up to the next `act`; none if the pass does not have it.
-    fn go_to(&mut self, act: Act) {
-        let ahead = self.acts()[self.next..].iter().position(|one| *one == act);
+    /// Makes the acts up to the next `act`; none if the pass does not have it. Call it for
+    /// [`Act::Add`] when the part's gradient is complete on this rank.
+    pub(super) fn reach(&mut self, act: Act) {
+        let ahead = self.acts[self.next..].iter().position(|one| *one == act);
         if let Some(ahead) = ahead {
             self.go(self.next + ahead + 1);
         }
@@ -163,7 +165,7 @@ impl SplitPass {
 
     fn go(&mut self, count: usize) {
         while self.next < count && self.lost.is_none() {
-            let act = self.acts()[self.next];
+            let act = self.acts[self.next];
             let made = self.make(act);
             self.note(made);
             self.next += 1;
@@ -172,14 +174,19 @@ impl SplitPass {
 
     fn make(&self, act: Act) -> Result<(), CollectiveError> {
         match act {
-            Act::Fetch(part) => match self.layers.iter().find(|layer| layer.part == part) {
-                Some(layer) => self.group.all_gather(&mut layer.room.shallow_clone(), &layer.own),
-                None => Ok(()),
-            },
+            Act::Fetch(part) => self.fetch(&self.layers, part),
+            Act::FetchReference(part) => self.fetch(&self.reference, part),
             Act::Add(part) => match self.parts.iter().find(|one| one.part == part) {
                 Some(part) => self.add_part(part),
                 None => Ok(()),
             },
+        }
+    }
+
+    fn fetch(&self, layers: &[LayerWeights], part: usize) -> Result<(), CollectiveError> {
+        match layers.iter().find(|layer| layer.part == part) {
+            Some(layer) => self.group.all_gather(&mut layer.room.shallow_clone(), &layer.own),
+            None => Ok(()),
         }
     }
 

@@ -8,8 +8,8 @@ use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
 use tch::{Kind, Tensor};
 
+use super::computing::Computing;
 use super::error::Refusal;
-use super::layout::Computing;
 use super::model_files::{self, ModelFiles};
 use super::pieces::{Buffer, Pieces};
 use super::reference::Reference;
@@ -19,7 +19,7 @@ use super::stop::Stop;
 use super::trainer::Trainer;
 use crate::checkpoint::state::dtype_name;
 use crate::checkpoint::{AdaptedBase, CheckpointError, CheckpointStore, TrainerState, find_marked, moments};
-use crate::model::{ModelError, ParamSource, StoredParams, Weights, kind_of, peft};
+use crate::model::{ModelError, ParamSource, StoredParams, peft};
 
 /// A verified checkpoint, open for reading.
 struct Read {
@@ -55,10 +55,11 @@ impl Trainer {
         let (masters, first, second) = (stored(Buffer::Masters), stored(Buffer::First), stored(Buffer::Second));
         let average = self.owned.average.as_ref().map(|_| stored(Buffer::Average));
         let reference = self.reference.as_ref().filter(|_| !self.follows_average());
+        let reference = reference.map(|_| stored(Buffer::Reference));
         let tensors = StateTensors {
             weights: &masters,
             moments: [&first, &second],
-            reference: reference.map(|reference| &reference.weights as &dyn ParamSource),
+            reference: reference.as_ref().map(|reference| reference as &dyn ParamSource),
             average: average.as_ref().map(|average| average as &dyn ParamSource),
         };
         let state = TrainerState {
@@ -83,8 +84,8 @@ impl Trainer {
     /// all ranks have verified it. Each then copies its parts from the files to their places.
     pub(super) fn load(&mut self, path: &str) -> Result<TrainReply, Stop> {
         let folder = self.find(path)?;
-        let read = self.read(&folder);
-        self.ranks.meet()?;
+        let (read, met) = self.ranks.together(|| self.read(&folder));
+        met.map_err(Stop::Ended)?;
         let read = self.ranks.agree(read)?;
         self.take_over(&read)?;
         Ok(TrainReply::Loaded { meta: read.state.meta })
@@ -136,14 +137,19 @@ impl Trainer {
     }
 
     fn take_over(&mut self, read: &Read) -> Result<(), Stop> {
-        let taken = self.take_state(read);
-        self.ranks.meet()?;
+        self.weights_move();
+        let (taken, met) = self.ranks.together(|| self.take_state(read));
+        met.map_err(Stop::Ended)?;
+        self.owned.optimizer.set_steps(read.state.optimizer_steps);
+        let followed = self.model.follow(&self.weights).and_then(|()| self.model.clear());
+        let taken = taken.and_then(|reference| followed.map(|()| reference).map_err(Stop::from));
         let reference = self.ranks.agree(taken)?;
-        self.reference = if self.follows_average() {
+        let reference = if self.follows_average() {
             Some(self.copy_as_reference()?)
         } else {
             reference
         };
+        self.set_reference(reference);
         let state = &read.state;
         self.pending = 0;
         self.skipped = state.skipped_steps;
@@ -153,17 +159,12 @@ impl Trainer {
     }
 
     /// Takes this rank's part of a checkpoint. Returns its reference policy.
-    fn take_state(&mut self, read: &Read) -> Result<Option<Reference>, Stop> {
-        self.weights_move();
-        let (state, weights) = (&read.state, &read.weights);
+    fn take_state(&self, read: &Read) -> Result<Option<Reference>, Stop> {
+        let weights = &read.weights;
         let take =
             |source: &dyn ParamSource, own: &Tensor| self.parts.take(own, |range, part| source.copy(range, part));
         let reference = match &read.reference {
-            Some(source) => {
-                let (device, kind) = (self.weights.device(), kind_of(self.options.dtype));
-                let weights = Weights::copy_of(source.params(), device, kind)?;
-                Some(self.reference_of_copy(weights)?)
-            }
+            Some(source) => Some(self.reference_from(source.params())?),
             None => None,
         };
         if self.owned.is_apart() {
@@ -186,9 +187,6 @@ impl Trainer {
         for (stored, own) in read.moments.iter().zip([first, second]) {
             take(stored, own)?;
         }
-        self.owned.optimizer.set_steps(state.optimizer_steps);
-        self.model.follow(&self.weights)?;
-        self.model.clear()?;
         Ok(reference)
     }
 

@@ -11,9 +11,10 @@ use tch::{Device, Kind};
 use super::checks::check_optim;
 use super::client::TrainerClient;
 use super::command_log::CommandLog;
+use super::computing::Computing;
 use super::error::TrainError;
 use super::gradient::Trainable;
-use super::layout::{Computing, Held};
+use super::layout::Held;
 use super::options::TrainerOptions;
 use super::owned::Owned;
 use super::ranks::{self, Ranks};
@@ -100,7 +101,7 @@ impl Trainer {
     }
 
     fn build(
-        ranks: Ranks,
+        mut ranks: Ranks,
         shape: ModelShape,
         base: Option<Weights>,
         source: Source,
@@ -120,6 +121,7 @@ impl Trainer {
             let reason = format!("weights are trained in f32, these are {kind:?}");
             return Err(ModelError::Shape { reason });
         }
+        let (held, met) = ranks.together(|| Held::new(&shape, source, &options, &ranks));
         let Held {
             layout,
             parts,
@@ -127,7 +129,11 @@ impl Trainer {
             computing,
             owned,
             gradient,
-        } = Held::new(&shape, source, &options, &ranks)?;
+        } = held?;
+        // The first command reports it.
+        if let Err(lost) = met {
+            ranks.end(lost);
+        }
         let model = Trainable::new(
             &shape,
             &layout,
@@ -227,7 +233,8 @@ impl Trainer {
 
     pub(super) fn reference_in_step(&mut self) -> Result<(), Stop> {
         let copy = self.copy_as_reference();
-        self.reference = Some(self.ranks.agree(copy)?);
+        let reference = self.ranks.agree(copy)?;
+        self.set_reference(Some(reference));
         Ok(())
     }
 

@@ -42,6 +42,7 @@ use crate::run_folder::metrics::MetricsWriter;
 use crate::turn::past::Past;
 
 pub(super) type Sink = Box<dyn WeightSink>;
+type Engines = Vec<Arc<dyn EngineClient>>;
 
 impl Training {
     /// Restores or begins the policy's training state and starts its engine.
@@ -163,18 +164,17 @@ impl Training {
             let (engine, sink) = self.foreign(&prepared).await?;
             return Ok((prepared, engine, vec![sink]));
         }
-        let (prepared, parts) = if self.settings.engine.kind == EngineKind::Scripted {
+        let (prepared, engines, sinks) = if self.settings.engine.kind == EngineKind::Scripted {
             let scripted = (0..self.settings.engine.replicas).map(|_| {
                 let engine = ScriptedEngine::new(words(&prepared.text), self.version);
                 let sink = engine.sink();
                 (engine as Arc<dyn EngineClient>, sink)
             });
-            let scripted: Vec<_> = scripted.collect();
-            (prepared, scripted)
+            let (engines, sinks) = scripted.unzip();
+            (prepared, engines, sinks)
         } else {
             self.embedded(prepared).await?
         };
-        let (engines, sinks): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
         let engine = match engines.as_slice() {
             [alone] => alone.clone(),
             _ => Replicas::start(engines),
@@ -182,8 +182,9 @@ impl Training {
         Ok((prepared, engine, sinks))
     }
 
-    /// Starts the embedded engines on another thread, because they read and prepack weights.
-    async fn embedded(&self, prepared: Prepared) -> anyhow::Result<(Prepared, Vec<(Arc<dyn EngineClient>, Sink)>)> {
+    /// Starts the embedded engines on another thread, because they read and prepack weights. They
+    /// have one sink.
+    async fn embedded(&self, prepared: Prepared) -> anyhow::Result<(Prepared, Engines, Vec<Sink>)> {
         let name = |replica| format!("{}.{replica}", self.agent.name);
         let names: Vec<String> = (0..self.settings.engine.replicas).map(name).collect();
         let version = self.version;
@@ -193,13 +194,17 @@ impl Training {
             (prepared, engines)
         };
         let (prepared, engines) = log_scope::spawn_blocking(start).await?;
-        let part = |(replica, engine): (usize, Arc<EmbeddedEngine>)| {
+        let engines: Vec<Arc<EmbeddedEngine>> = engines?;
+        for (replica, engine) in engines.iter().enumerate() {
             self.watch(format!("engine {replica}"), engine.pulse());
-            let sink = engine.sink(prepared.device, prepared.settings.dtype);
-            (engine as Arc<dyn EngineClient>, sink)
-        };
-        let parts = engines?.into_iter().enumerate().map(part).collect();
-        Ok((prepared, parts))
+        }
+        let (device, dtype) = (prepared.device, prepared.settings.dtype);
+        let sinks = engines
+            .split_first()
+            .map(|(first, others)| first.sink_with(others, device, dtype));
+        let engines = engines.into_iter().map(|engine| engine as Arc<dyn EngineClient>);
+        let engines = engines.collect();
+        Ok((prepared, engines, sinks.into_iter().collect()))
     }
 
     fn watch(&self, thread: String, pulse: Pulse) {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use trainer::device::Device;
 use trainer::engine::{Engine, EngineOptions, EngineUsage};
 use trainer::pulse::Pulse;
-use trainer::weights::{MemorySink, Published, WeightSink};
+use trainer::weights::{Deliver, MemorySink, Published, WeightSink};
 
 use self::failure::failed;
 use self::thread::Thread;
@@ -121,16 +121,27 @@ impl EmbeddedEngine {
     /// Returns the sink to which the trainer publishes.
     #[must_use]
     pub fn sink(&self, device: Device, dtype: Dtype) -> Box<dyn WeightSink> {
+        self.sink_with(&[], device, dtype)
+    }
+
+    /// Returns one sink for this engine and its `replicas`. They compute on the same device.
+    pub(crate) fn sink_with(&self, replicas: &[Arc<Self>], device: Device, dtype: Dtype) -> Box<dyn WeightSink> {
+        let own = MemorySink::of(device, dtype, self.deliver());
+        let all = replicas.iter().fold(own, |sink, replica| sink.and(replica.deliver()));
+        Box::new(all)
+    }
+
+    /// Passes new weights to the engine's thread.
+    fn deliver(&self) -> Deliver {
         let (commands, pulse) = (self.commands.clone(), self.pulse.clone());
-        let deliver = Box::new(move |weights| {
+        Box::new(move |weights| {
             pulse.take(1);
             let sent = commands.send(Command::Swap(weights)).is_ok();
             if !sent {
                 pulse.done(1);
             }
             sent
-        });
-        Box::new(MemorySink::of(device, dtype, deliver))
+        })
     }
 }
 

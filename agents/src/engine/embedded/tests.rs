@@ -83,6 +83,17 @@ async fn wave(engine: &EmbeddedEngine, jobs: Vec<GenerationJob>) -> Vec<(u8, Res
 
 /// Memory of a retired engine is free when the thread has dropped its senders.
 #[tokio::test]
+async fn one_sink_serves_all_replicas() {
+    let ((first, shape), (second, _)) = (engine(), engine());
+    let mut sink = first.sink_with(std::slice::from_ref(&second), Device::Cpu, Dtype::F32);
+    sink.publish(&weights(&shape), version(1)).unwrap();
+    for engine in [first, second] {
+        let mut versions = engine.versions();
+        versions.wait_for(|served| *served == version(1)).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn an_ended_engine_drops_its_work() {
     let (engine, _) = engine_with(4096, Some(Vec::new()), Swap::InPlace);
     let mut refusals = engine.refusals();

@@ -10,7 +10,7 @@ use broker::protocol::turn::{LogProbs, Sampling};
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use trainer::engine::{Engine, EngineError, GenRequest, StopRule};
+use trainer::engine::{Engine, EngineError, GenRequest, GivenUp, StopRule};
 use trainer::pulse::Pulse;
 use trainer::sampling::SamplingParams;
 
@@ -227,15 +227,22 @@ impl Thread {
         }
     }
 
-    /// Lets fewer generations run at once after memory ran out with `active` of them.
+    /// Lets the engine need less memory after it ran out with `active` generations.
     fn make_room(&mut self, error: &EngineError, active: usize) {
-        if error.is_out_of_memory() {
-            let slots = self.engine.halve_slots(active);
-            tracing::warn!(
+        if !error.is_out_of_memory() {
+            return;
+        }
+        match self.engine.give_up(active) {
+            GivenUp::Prefixes { bytes } => tracing::warn!(
                 active,
-                slots,
+                mib = bytes >> 20,
+                "memory ran out: no conversation's keys and values are kept from now on; set engine.prefix_cache_mib lower"
+            ),
+            GivenUp::Slots { left } => tracing::warn!(
+                active,
+                slots = left,
                 "memory ran out: fewer generations run at once from now on; set engine.slots to this number"
-            );
+            ),
         }
     }
 

@@ -240,6 +240,10 @@ fn ranks_split_the_moments_and_hold_no_engine() {
     );
     let first = Memory::of(&agent, &shape, 2);
     assert_eq!((first.host, full.host), (0, 0), "no rank collects the model");
+    agent.train.kl.coef = 0.1;
+    let with_reference = Memory::of_rank(&agent, &shape, 1, 2);
+    assert_eq!(with_reference.weights, 2 * full.weights, "the reference is split too");
+    agent.train.kl.coef = 0.0;
     agent.train.shard = Shard::None;
     assert_eq!(Memory::of_rank(&agent, &shape, 1, 2).optimizer, 8 * own);
 }

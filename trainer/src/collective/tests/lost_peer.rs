@@ -21,7 +21,7 @@ fn wait_for(path: &std::path::Path) {
 /// Rank 1 tells that it is here and then waits to be killed or stopped; rank 0 returns the error.
 fn lose(member: &Member, patience: Patience) -> CollectiveError {
     let group = member.join("group", SHORT);
-    group.barrier(Patience::Step).unwrap();
+    group.barrier().unwrap();
     if member.rank == 1 {
         std::fs::write(member.folder.join("here"), "").unwrap();
         std::thread::sleep(Duration::from_secs(120));

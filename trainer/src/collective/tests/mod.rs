@@ -7,11 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use tch::Device;
+
 use super::{C10d, Meeting, Store};
+use crate::device::{of_tests, open_own};
 
 const RANK: &str = "DYAD_TEST_RANK";
 const RANKS: &str = "DYAD_TEST_RANKS";
 const FOLDER: &str = "DYAD_TEST_FOLDER";
+/// With `DYAD_TEST_NCCL=1` and `DYAD_TEST_DEVICE=cuda:0`, each rank has the GPU of its number, and
+/// NCCL connects them.
+const NCCL: &str = "DYAD_TEST_NCCL";
+const DEVICE: &str = "DYAD_TEST_DEVICE";
 
 /// This process as a rank of a test.
 pub(crate) struct Member {
@@ -46,8 +53,25 @@ impl Member {
             world_size: self.ranks,
             start: Duration::from_secs(60),
             timeout,
-            gpu: None,
+            gpu: gpu(),
         }
+    }
+}
+
+/// Returns true if each rank has a GPU of its own.
+fn by_nccl() -> bool {
+    let is = |name, check: fn(&str) -> bool| std::env::var(name).is_ok_and(|value| check(&value));
+    is(NCCL, |value| value == "1") && is(DEVICE, |value| value.starts_with("cuda"))
+}
+
+/// The GPU of this rank's tensors that go through NCCL.
+fn gpu() -> Option<usize> {
+    match of_tests() {
+        Device::Cuda(index) if by_nccl() => {
+            open_own().unwrap();
+            Some(index)
+        }
+        _ => None,
     }
 }
 
@@ -63,7 +87,11 @@ impl Started {
     /// The same, with failpoints.
     pub(crate) fn armed(test: &str, ranks: usize, folder: &Path, points: &str) -> Self {
         let start = |rank: usize| {
-            Command::new(std::env::current_exe().unwrap())
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            if by_nccl() {
+                command.env(DEVICE, format!("cuda:{rank}"));
+            }
+            command
                 .args(["--exact", test, "--include-ignored", "--nocapture", "--test-threads=1"])
                 .env(RANK, rank.to_string())
                 .env(RANKS, ranks.to_string())

@@ -13,13 +13,18 @@ use crate::device::{of_tests, open_own};
 
 const N: i64 = 1000;
 
-/// Values with a sum that depends on the order of additions.
-fn values(rank: usize, count: i64) -> Tensor {
+/// Values with a sum that depends on the order of additions, in host memory.
+fn host_values(rank: usize, count: i64) -> Tensor {
     ((Tensor::arange(count, (Kind::Float, Device::Cpu)) + 1.0) * (0.1 + rank as f64)).sin()
 }
 
+/// The same on the device of the tests.
+fn values(rank: usize, count: i64) -> Tensor {
+    host_values(rank, count).to_device(of_tests())
+}
+
 fn numbers(tensor: &Tensor) -> Vec<f32> {
-    Vec::try_from(tensor).unwrap()
+    Vec::try_from(tensor.to_device(Device::Cpu)).unwrap()
 }
 
 fn operations(group: &C10d) {
@@ -31,7 +36,7 @@ fn operations(group: &C10d) {
     let exact: Tensor = (0..ranks).map(|rank| values(rank, whole).to_kind(Kind::Double)).sum();
     assert!((&sum - exact).abs().max().double_value(&[]) < 1e-6);
 
-    let mut part = Tensor::zeros([N], (Kind::Float, Device::Cpu));
+    let mut part = Tensor::zeros([N], (Kind::Float, of_tests()));
     group.reduce_scatter(&mut part, &values(rank, whole)).unwrap();
     let own = sum.narrow(0, N * rank as i64, N);
     assert_eq!(numbers(&part), numbers(&own), "the bits of all_reduce");
@@ -43,7 +48,7 @@ fn operations(group: &C10d) {
 
     for kind in [Kind::Float, Kind::BFloat16, Kind::Double] {
         let parts: Vec<Tensor> = (0..ranks).map(|rank| values(rank, N).to_kind(kind)).collect();
-        let mut gathered = Tensor::zeros([whole], (kind, Device::Cpu));
+        let mut gathered = Tensor::zeros([whole], (kind, of_tests()));
         gathered.narrow(0, N * rank as i64, N).copy_(&parts[rank]);
         let part = gathered.narrow(0, N * rank as i64, N);
         group.all_gather(&mut gathered, &part).unwrap();
@@ -54,9 +59,12 @@ fn operations(group: &C10d) {
     }
 
     let mut value = values(rank, N);
-    group.broadcast(&mut value, 1, Patience::Idle).unwrap();
+    group.broadcast(&mut value, 1, Patience::Step).unwrap();
     assert!(value.equal(&values(1, N)));
-    group.barrier(Patience::Step).unwrap();
+    let mut value = host_values(rank, N);
+    group.broadcast(&mut value, 1, Patience::Idle).unwrap();
+    assert!(value.equal(&host_values(1, N)));
+    group.barrier().unwrap();
 }
 
 fn messages(group: &C10d) {
@@ -85,17 +93,31 @@ fn wrong_sizes(group: &C10d) {
     );
 }
 
-#[test]
-fn operations_give_what_their_definitions_say() {
-    const NAME: &str = "collective::tests::operations::operations_give_what_their_definitions_say";
+/// Runs the operations as each of `ranks`.
+fn as_defined(test: &str, ranks: usize) {
     let Some(member) = Member::here() else {
-        (2..=3).for_each(|ranks| in_ranks(NAME, ranks));
-        return;
+        return in_ranks(test, ranks);
     };
     let group = member.join("group", Duration::from_secs(60));
     operations(&group);
     messages(&group);
     wrong_sizes(&group);
+}
+
+#[test]
+fn operations_of_two_ranks_give_what_their_definitions_say() {
+    as_defined(
+        "collective::tests::operations::operations_of_two_ranks_give_what_their_definitions_say",
+        2,
+    );
+}
+
+#[test]
+fn operations_of_three_ranks_give_what_their_definitions_say() {
+    as_defined(
+        "collective::tests::operations::operations_of_three_ranks_give_what_their_definitions_say",
+        3,
+    );
 }
 
 /// Needs `DYAD_TEST_DEVICE=cuda:0`. NCCL has no two ranks on one GPU, so the group has one rank.
@@ -124,7 +146,7 @@ fn nccl_takes_tensors_of_a_gpu() {
         group.reduce_scatter(&mut part, &there(kind)).unwrap();
         group.all_gather(&mut whole, &part).unwrap();
         group.broadcast(&mut whole, 0, Patience::Step).unwrap();
-        group.barrier(Patience::Step).unwrap();
+        group.barrier().unwrap();
         for found in [sum, part, whole] {
             assert_eq!(found.device(), Device::Cuda(gpu));
             assert!(found.equal(&there(kind)), "{kind:?}");
@@ -189,7 +211,7 @@ fn ranks_meet_at_a_server_that_listens_on_its_own_address() {
         );
     }
     operations(&group);
-    group.barrier(Patience::Step).unwrap();
+    group.barrier().unwrap();
 }
 
 #[test]

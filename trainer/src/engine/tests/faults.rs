@@ -1,7 +1,7 @@
 //! Requests and weights that an engine rejects, and its recovery.
 
 use super::*;
-use crate::engine::{EngineError, RequestFault};
+use crate::engine::{EngineError, GivenUp, RequestFault};
 
 #[test]
 fn what_cannot_be_generated_is_refused_by_name() {
@@ -75,9 +75,10 @@ fn half_as_many_run_at_once_after_memory_ran_out() {
     }
     engine.step().unwrap();
     assert_eq!(engine.rows.len(), 6);
+    let left = 3;
     assert_eq!(
-        engine.halve_slots(6),
-        3,
+        engine.give_up(6),
+        GivenUp::Slots { left },
         "of the six that ran, not of the eight allowed"
     );
     for _ in engine.abort_all().unwrap() {}
@@ -87,7 +88,37 @@ fn half_as_many_run_at_once_after_memory_ran_out() {
     engine.step().unwrap();
     assert_eq!(engine.rows.len(), 3);
     assert_eq!(drain(&mut engine).len(), 6, "the others wait for their turn");
-    assert_eq!(engine.halve_slots(1), 1);
+    assert_eq!(engine.give_up(1), GivenUp::Slots { left: 1 });
+}
+
+#[test]
+fn kept_prefixes_are_given_up_before_slots() {
+    let mut engine = engine(EngineOptions {
+        prefix_cache: 1 << 20,
+        ..OPTIONS
+    });
+    let prompt: Vec<u32> = (0..40).collect();
+    let turn = |n: u64| GenRequest {
+        keep: true,
+        ..request(n, &prompt, 4)
+    };
+    let reused = |engine: &mut Engine, n: u64| {
+        engine.submit(turn(n)).unwrap();
+        drain(engine).remove(0).reused
+    };
+    reused(&mut engine, 0);
+    assert!(reused(&mut engine, 1) > 0, "the row is kept");
+    let slots = engine.options.slots;
+    let GivenUp::Prefixes { bytes } = engine.give_up(6) else {
+        panic!("kept prefixes come first")
+    };
+    // Two answers: the prompt and three of the four new tokens of each have keys and values.
+    let kept = 2 * 43 * engine.cache.bytes_per_token();
+    assert_eq!((bytes, engine.options.slots), (kept, slots));
+    engine.abort_all().unwrap();
+    reused(&mut engine, 2);
+    assert_eq!(reused(&mut engine, 3), 0, "no row is kept again");
+    assert_eq!(engine.give_up(6), GivenUp::Slots { left: 3 });
 }
 
 /// Every value of the weights is finite, and their logits are not.

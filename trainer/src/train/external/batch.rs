@@ -7,10 +7,9 @@ use super::{External, Fault};
 use crate::loss::share;
 use crate::train::checks::check_loss;
 use crate::train::error::Refusal;
-use crate::train::gradient::rows_of;
 use crate::train::measure::measure;
 use crate::train::micro::member;
-use crate::train::rows::Row;
+use crate::train::rows::{Row, rows_of};
 
 /// A value for each trained token, row by row.
 type Values = [Vec<Number>];

@@ -6,6 +6,7 @@
 mod orders;
 mod parts;
 mod solo;
+mod together;
 
 use std::time::Duration;
 
@@ -87,8 +88,7 @@ impl Ranks {
         self.ended = Some(error);
     }
 
-    /// The time between two signs of life of rank 0, unless this rank is alone or the group has
-    /// ended.
+    /// The time between two signs of life, unless this rank is alone or the group has ended.
     pub(super) fn sign_every(&self) -> Option<Duration> {
         let together = self.ended.is_none();
         let timeout = self.group.timeout().filter(|_| together);
@@ -124,11 +124,6 @@ impl Ranks {
         let bytes = broadcast_bytes(&self.group, codec::encode(&mine), 0, Patience::Step)?;
         let first: Result<Vec<u8>, String> = codec::decode(&bytes).map_err(|error| Fault::Failed(error.to_string()))?;
         first.map_err(|reason| Fault::Failed(format!("rank 0: {reason}")))
-    }
-
-    /// Waits for ranks that read files, each from a disk of another speed.
-    pub(super) fn meet(&self) -> Result<(), Stop> {
-        self.group.barrier(Patience::Idle).map_err(Stop::Ended)
     }
 
     /// Succeeds if all ranks do. A rank's own reason wins over those of others.

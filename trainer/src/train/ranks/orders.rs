@@ -61,7 +61,7 @@ impl Ranks {
         if self.is_alone() {
             return;
         }
-        if let Err(error) = self.group().barrier(Patience::Step) {
+        if let Err(error) = self.group().barrier() {
             tracing::debug!(%error, "another rank left first");
         }
     }

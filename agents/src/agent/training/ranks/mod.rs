@@ -29,11 +29,10 @@ use crate::base::{log_scope, startup};
 use crate::policy;
 use crate::run_folder::RunFolder;
 
-/// The time in which all ranks must have checked their files.
-const START: Duration = Duration::from_secs(600);
-/// The same for ranks that a launcher starts together: rank 0 comes when its engines are up.
-const LAUNCHED: Duration = Duration::from_secs(3600);
-/// The patience between ranks if `engine.stuck_after` is off.
+/// The time in which all ranks must have checked their files. A slow disk may need it for a large
+/// model. Rank 0 of a launcher comes when its engines are up. A rank that ends is noticed earlier.
+const START: Duration = Duration::from_secs(3600);
+/// The patience between ranks if `engine.stuck_after` is off: that of PyTorch's NCCL groups.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Gloo's connections have no password: they stay on this machine.
 const ADDRESS: &str = "127.0.0.1";
@@ -56,14 +55,6 @@ impl Start {
         match self {
             Self::Child { rank, .. } => *rank,
             Self::Launched(launched) => launched.rank,
-        }
-    }
-
-    /// The time in which all ranks must have come.
-    fn patience(&self) -> Duration {
-        match self {
-            Self::Child { .. } => START,
-            Self::Launched(_) => LAUNCHED,
         }
     }
 
@@ -186,7 +177,6 @@ pub(crate) async fn lost(mut ranks: watch::Receiver<Option<LostRank>>) -> anyhow
 
 /// The place where the ranks meet. Call it when the device of `settings` is set up.
 fn meeting(folder: &RunFolder, name: &AgentName, settings: &AgentConfig, start: &Start) -> anyhow::Result<Meeting> {
-    let stuck_after = settings.engine.stuck_after.0;
     let (store, address, world_size, generation) = match start {
         Start::Child { generation, .. } => (
             Store::File(folder.ranks().join(format!("{name}-{generation}"))),
@@ -210,15 +200,20 @@ fn meeting(folder: &RunFolder, name: &AgentName, settings: &AgentConfig, start: 
         address,
         rank: start.rank(),
         world_size,
-        start: start.patience(),
-        // A little less: the error then names the operation before the watch ends the process.
-        timeout: if stuck_after.is_zero() {
-            PATIENCE
-        } else {
-            stuck_after * 4 / 5
-        },
+        start: START,
+        timeout: patience(settings.engine.stuck_after.0),
         gpu: gpu(settings)?,
     })
+}
+
+/// The time that an operation waits for other ranks. A little less than `stuck_after`: the error
+/// then names the operation before the watch ends the process.
+fn patience(stuck_after: Duration) -> Duration {
+    if stuck_after.is_zero() {
+        PATIENCE
+    } else {
+        stuck_after * 4 / 5
+    }
 }
 
 /// The GPU of tensors that go through NCCL. NCCL has no two ranks on one GPU.
@@ -285,20 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn launched_ranks_wait_for_an_hour() {
-        let child = Start::Child {
-            rank: 1,
-            generation: "x".into(),
-        };
-        let launched = Start::Launched(Launched {
-            rank: 1,
-            world_size: 2,
-            local_rank: 1,
-            master: ([127, 0, 0, 1], 29500).into(),
-            serves: false,
-            restart: 0,
-        });
-        assert_eq!(child.patience(), Duration::from_secs(600));
-        assert_eq!(launched.patience(), Duration::from_secs(3600), "engines come first");
+    fn ranks_wait_for_a_time_even_if_the_watch_is_off() {
+        assert_eq!(patience(Duration::from_secs(10)), Duration::from_secs(8));
+        assert_eq!(patience(Duration::ZERO), Duration::from_secs(600));
     }
 }

@@ -11,7 +11,7 @@ use super::{Driver, LOSS, STEP};
 use crate::checkpoint::moments;
 use crate::model::Weights;
 use crate::train::Trainer;
-use crate::train::gradient::rows_of;
+use crate::train::rows::rows_of;
 
 /// Answers commands until the end.
 pub(super) fn serve(stream: UnixStream, trainer: Trainer) {

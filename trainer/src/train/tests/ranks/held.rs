@@ -116,35 +116,78 @@ fn rank_0_stopped_in_a_publication_is_noticed() {
     }
 }
 
-/// Rank 1 lags behind by less than the timeout in each pass, and by far more in a batch.
+/// Rank 1 reads the model and the checkpoint for longer than three timeouts.
 #[test]
-fn slow_rank_is_not_taken_for_a_lost_one() {
-    const NAME: &str = "train::tests::ranks::held::slow_rank_is_not_taken_for_a_lost_one";
+fn slow_disk_of_a_rank_is_not_taken_for_a_lost_one() {
+    const NAME: &str = "train::tests::ranks::held::slow_disk_of_a_rank_is_not_taken_for_a_lost_one";
     let Some(member) = Member::here() else {
         let folder = tempfile::tempdir().unwrap();
-        return Started::armed(NAME, 2, folder.path(), "pass.begun/1=sleep(600)").succeed();
+        return Started::armed(NAME, 2, folder.path(), "together.begun/1=sleep(5000)").succeed();
+    };
+    tch::set_num_threads(1);
+    let mut trainer = rank(&member, options(true));
+    drive(&member, &mut trainer, |trainer| {
+        let root = member.folder.join("checkpoints");
+        let saved = save(trainer, 0, &root);
+        load(trainer, 1, &root);
+        assert_eq!(save(trainer, 2, &member.folder.join("again")), saved);
+    });
+}
+
+#[test]
+fn rank_stopped_while_it_reads_is_noticed() {
+    const NAME: &str = "train::tests::ranks::held::rank_stopped_while_it_reads_is_noticed";
+    let Some(member) = Member::here() else {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ranks = Started::armed(NAME, 2, folder.path(), "together.begun/1=stop");
+        assert!(ranks.0[0].wait().unwrap().success());
+        return;
+    };
+    let mut trainer = rank(&member, options(false));
+    let error = trainer.take_reference().unwrap_err();
+    assert!(matches!(error, TrainError::Ended(_)), "{error}");
+}
+
+/// Rank 1 lags behind by less than the timeout in each pass, and by far more in a batch.
+fn slow(test: &str, options: TrainerOptions) {
+    let Some(member) = Member::here() else {
+        let folder = tempfile::tempdir().unwrap();
+        return Started::armed(test, 2, folder.path(), "pass.begun/1=sleep(600)").succeed();
     };
     tch::set_num_threads(1);
     let options = TrainerOptions {
         micro_batch_tokens: 1,
         keep_reference: true,
-        ..options(false)
+        ..options
     };
     let mut trainer = rank(&member, options);
     drive(&member, &mut trainer, |trainer| {
         let version = WeightVersion { lineage: 1, step: 0 };
         trainer.execute(TrainCommand::Publish { seq: 0, version }).unwrap();
-        let (batch, loss) = (batch(0), POLICY);
-        let weights = ForwardWeights::Reference;
-        for command in [
-            TrainCommand::Forward {
-                seq: 1,
-                batch: batch.clone(),
-                weights,
-            },
-            TrainCommand::ForwardBackward { seq: 2, batch, loss },
-        ] {
-            trainer.execute(command).unwrap();
+        let (seq, loss) = (3, POLICY);
+        for (seq, weights) in [(1, ForwardWeights::Reference), (2, ForwardWeights::Trained)] {
+            let batch = batch(0);
+            trainer.execute(TrainCommand::Forward { seq, batch, weights }).unwrap();
         }
+        let batch = batch(0);
+        trainer
+            .execute(TrainCommand::ForwardBackward { seq, batch, loss })
+            .unwrap();
     });
+}
+
+#[test]
+fn slow_rank_with_a_whole_state_is_not_taken_for_a_lost_one() {
+    slow(
+        "train::tests::ranks::held::slow_rank_with_a_whole_state_is_not_taken_for_a_lost_one",
+        options(false),
+    );
+}
+
+#[test]
+fn slow_rank_with_a_split_gradient_is_not_taken_for_a_lost_one() {
+    slow(
+        "train::tests::ranks::held::slow_rank_with_a_split_gradient_is_not_taken_for_a_lost_one",
+        by_gradient(),
+    );
 }

@@ -1,14 +1,15 @@
 //! The memory that a rank takes when it begins.
 
 use broker::ids::WeightVersion;
-use broker::protocol::train::TrainCommand;
+use broker::protocol::train::{ForwardWeights, TrainCommand};
 use tch::{Device, Kind, Tensor};
 
 use super::*;
+use crate::collective::Collective;
 use crate::collective::tests::{megabytes, peak_of, reset_peak};
-use crate::collective::{Collective, Patience};
 use crate::model::{ModelShape, ParamSource, StoredParams};
 use crate::train::TrainerClient;
+use crate::train::tests::batch;
 use crate::weights::MemorySink;
 use crate::weights::disk::DiskSink;
 
@@ -42,7 +43,7 @@ fn whole_weights_are_gone_before_the_gradient_is_there() {
     assert!((100..160).contains(&more), "{more} MB");
     drop(trainer);
     // Waits for the other rank: one that ends at once would be lost before the other meets it.
-    member.join("end", TIMEOUT).barrier(Patience::Step).unwrap();
+    member.join("end", TIMEOUT).barrier().unwrap();
 }
 
 /// Rank 0 of two has a block of 16 MB at a time. The whole model has 59 MB. The engine has its copy
@@ -69,6 +70,33 @@ fn split_weights_are_published_without_a_copy_of_all() {
             trainer.execute(TrainCommand::Publish { seq: step, version }).unwrap();
         });
         assert!(more < 40, "{more} MB");
+    });
+}
+
+/// The model has 118 MB of layers. Each of two ranks holds half of them as its reference, and one
+/// layer.
+#[test]
+fn reference_of_split_weights_is_split_too() {
+    let Some(member) = Member::here() else {
+        let name = "train::tests::ranks::memory::reference_of_split_weights_is_split_too";
+        return in_ranks(name, 2);
+    };
+    let shape = ModelShape { layers: 8, ..large() };
+    let group = Box::new(member.join("group", TIMEOUT));
+    let weights = Weights::random(&shape, INIT, 1).unwrap();
+    let mut trainer = Trainer::in_group(group, shape, None, weights, fully()).unwrap();
+    drive(&member, &mut trainer, |trainer| {
+        let forward = |seq, weights, trainer: &mut Trainer| {
+            let batch = batch(0);
+            trainer.execute(TrainCommand::Forward { seq, batch, weights }).unwrap();
+        };
+        // What a process takes for good at the first pass is taken before.
+        forward(1, ForwardWeights::Trained, trainer);
+        let before = reset_peak();
+        trainer.take_reference().unwrap();
+        forward(2, ForwardWeights::Reference, trainer);
+        let more = megabytes("VmHWM").saturating_sub(before);
+        assert!(more < 100, "{more} MB");
     });
 }
 

@@ -7,6 +7,7 @@ mod memory;
 mod moved;
 mod parity;
 mod published;
+mod reference;
 mod together;
 
 use std::time::Duration;

@@ -11,7 +11,7 @@ use tch::Device;
 use super::checkpoints::save;
 use super::*;
 use crate::model::{ParamSource, kind_of, peft};
-use crate::train::layout::Computing;
+use crate::train::computing::Computing;
 use crate::train::tests::{TrainCommand, train, user};
 use crate::train::{TrainError, TrainerClient};
 use crate::transfer::{Form, Offer, Shelf, ShelfSink};

@@ -5,7 +5,7 @@ use broker::protocol::train::SampleParams;
 use configs::Offload;
 
 use super::*;
-use crate::collective::{Collective, Patience};
+use crate::collective::Collective;
 use crate::train::EmaOptions;
 use crate::train::stop::Stop;
 use crate::train::tests::{Loss, TrainCommand, TrainReply, batch, digest, train, user};
@@ -91,7 +91,7 @@ fn exchange(member: &Member, name: &str, own: &str) -> String {
     let path = |rank: usize| member.folder.join(format!("{name}-{rank}"));
     std::fs::write(path(member.rank), own).unwrap();
     // Waits: a rank that leaves at once is gone before the other has met it.
-    member.join(name, TIMEOUT).barrier(Patience::Step).unwrap();
+    member.join(name, TIMEOUT).barrier().unwrap();
     std::fs::read_to_string(path(1 - member.rank)).unwrap()
 }
 
