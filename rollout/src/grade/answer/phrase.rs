@@ -113,8 +113,8 @@ pub(super) fn before_place(text: &str) -> Option<&str> {
     (value.ends_with(|c: char| c.is_ascii_digit() || c == '}')).then(|| &text[..start + cut.len()])
 }
 
-/// Returns true if the formula before words for a place holds its variable: `$x^2 = 4$ when $x = 2$`
-/// gives the value of `x`.
+/// Returns true if the formula before words for a place holds its variable:
+/// `$x^2 = 4$ when $x = 2$` gives the value of `x`.
 fn solves(sentence: &str, place: usize) -> bool {
     let (before, behind) = (sentence[..place].trim_end(), &sentence[place + 1..]);
     let letter = behind
