@@ -34,3 +34,24 @@ fn gpu_pack_runs_on_a_cpu() {
     }
     assert!(table.contains("| 2 | full none"), "{table}");
 }
+
+/// A renamed test would otherwise pass without running.
+#[test]
+fn test_that_the_pack_does_not_have_fails() {
+    let pack = tempfile::tempdir().unwrap();
+    std::fs::create_dir(pack.path().join("bin")).unwrap();
+    let tests = std::env::current_exe().unwrap();
+    std::os::unix::fs::symlink(tests, pack.path().join("bin/trainer-tests")).unwrap();
+    let there = Program::root().join("trainer/bench/pack/there.sh");
+    let script = r#"source <(sed -n '/^one-test()/,/^}/p' "$1"); pack=$2; one-test 60 no::such::test"#;
+    let mut bash = Command::new("bash");
+    let ran = bash
+        .args(["-c", script, "bash"])
+        .arg(there)
+        .arg(pack.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(1), "{said}");
+    assert!(said.contains("no::such::test was not run"), "{said}");
+}

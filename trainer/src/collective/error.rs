@@ -50,6 +50,16 @@ pub enum CollectiveError {
         waited: Duration,
         reason: String,
     },
+    /// A rank lives, and its work makes no progress.
+    #[error(
+        "rank {rank} of {world_size} made no progress for {waited:?} while it read files: its disk hangs or is too \
+         slow; mend it, or raise engine.stuck_after, then start all ranks again"
+    )]
+    Stuck {
+        rank: usize,
+        world_size: usize,
+        waited: Duration,
+    },
     /// This rank passed a tensor that no operation takes, or memory is short.
     #[error("{operation} on rank {rank} of {world_size} was not begun: {reason}; start all ranks again")]
     Call {

@@ -37,7 +37,7 @@ pub(crate) struct Trainable {
     /// The weights that the decoder computes with, if they are a copy of another kind.
     compute: Option<Weights>,
     /// Moves with each micro-batch.
-    pulse: Pulse,
+    pub(super) pulse: Pulse,
 }
 
 /// The views of the gradient that hold the head's.
@@ -156,10 +156,6 @@ impl Trainable {
 
     pub(crate) fn clear(&mut self) -> Result<(), ModelError> {
         Ok(self.gradient.clear()?)
-    }
-
-    pub(crate) fn pulse(&self) -> &Pulse {
-        &self.pulse
     }
 
     /// Adds the gradient of this rank's micro-batches, for a loss that reaches no further than one

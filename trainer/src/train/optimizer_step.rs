@@ -35,7 +35,7 @@ impl Trainer {
         if !self.parts.is_whole() {
             let shared = self.computing.share(self.ranks.group(), &self.parts, &computing);
             shared.map_err(Stop::Ended)?;
-            self.model.pulse().mark();
+            self.ranks.pulse().mark();
         }
         Ok(StepOutcome {
             grad_norm,
@@ -70,7 +70,7 @@ impl Trainer {
                 group.reduce_scatter(&mut own, room)
             }
         };
-        self.model.pulse().mark();
+        self.ranks.pulse().mark();
         summed.map_err(Stop::Ended)
     }
 

@@ -52,7 +52,7 @@ impl Pieces<'_> {
     /// Copies the elements of a stretch to all of `target`.
     fn copy(&self, buffer: Buffer, range: &Range<i64>, target: &Tensor) -> Result<(), ModelError> {
         let (trainer, target) = (self.trainer, target.f_detach()?);
-        let mark = || trainer.model.pulse().mark();
+        let mark = || trainer.ranks.pulse().mark();
         mark();
         if trainer.has_all(buffer) {
             let own = trainer.buffer(buffer)?.f_detach()?;

@@ -15,6 +15,8 @@ impl Trainer {
     /// # Errors
     /// [`TrainError::Ended`] when another rank is lost, or rank 0 gives no sign of life.
     pub fn serve(&mut self) -> Result<(), TrainError> {
+        // A rank may be lost while the trainer is built.
+        self.check_ended()?;
         loop {
             let order = match self.ranks.receive() {
                 Ok(order) => order,
@@ -53,9 +55,7 @@ impl Trainer {
     /// # Errors
     /// [`TrainError::Ended`] when another rank is lost.
     pub fn end(&mut self) -> Result<(), TrainError> {
-        if let Some(error) = self.ranks.ended() {
-            return Err(TrainError::Ended(error.clone()));
-        }
+        self.check_ended()?;
         let sent = self.ranks.order_end();
         sent.map_err(|error| self.stopped(self.log.next(), Stop::Ended(error)))
     }

@@ -26,6 +26,14 @@ impl From<StoredParams> for Source {
 }
 
 impl Source {
+    /// Calls `read` for each parameter that is read from files.
+    pub(super) fn on_read(self, read: impl Fn() + Send + 'static) -> Self {
+        match self {
+            Self::Files(files) => Self::Files(files.on_read(read)),
+            memory @ Self::Memory(_) => memory,
+        }
+    }
+
     pub(super) fn params(&self) -> &dyn ParamSource {
         match self {
             Self::Memory(weights) => weights,

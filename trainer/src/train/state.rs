@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
@@ -73,7 +74,7 @@ impl Trainer {
         };
         let files = ModelFiles::of(&self.shape, &self.options);
         let saved = store.save(state.step, |folder| {
-            tensors.add_to(folder, &files, state, self.model.pulse())
+            tensors.add_to(folder, &files, state, self.ranks.pulse())
         });
         saved
             .map(|saved| saved.manifest.digest)
@@ -84,7 +85,7 @@ impl Trainer {
     /// all ranks have verified it. Each then copies its parts from the files to their places.
     pub(super) fn load(&mut self, path: &str) -> Result<TrainReply, Stop> {
         let folder = self.find(path)?;
-        let (read, met) = self.ranks.together(|| self.read(&folder));
+        let (read, met) = self.ranks.together(Duration::ZERO, || self.read(&folder));
         met.map_err(Stop::Ended)?;
         let read = self.ranks.agree(read)?;
         self.take_over(&read)?;
@@ -93,7 +94,7 @@ impl Trainer {
 
     /// Rank 0 verifies the folder for all.
     fn find(&self, path: &str) -> Result<PathBuf, Stop> {
-        let mark = || self.model.pulse().mark();
+        let mark = || self.ranks.pulse().mark();
         let found = self.on_first(|_| Ok(find_marked(Path::new(path), &mark)?.folder));
         let found = self.ranks.agree(found)?.unwrap_or_default();
         let bytes = self.ranks.of_first(Ok(found.into_os_string().into_vec()))?;
@@ -101,7 +102,7 @@ impl Trainer {
     }
 
     fn read(&self, folder: &Path) -> Result<Read, Stop> {
-        self.model.pulse().mark();
+        self.ranks.pulse().mark();
         let state = TrainerState::read(folder)?;
         let dtype = dtype_name(self.options.dtype);
         if state.dtype != dtype {
@@ -111,12 +112,9 @@ impl Trainer {
         }
         self.check_base(folder, &state)?;
         let weights = self.read_model(folder)?;
-        self.model.pulse().mark();
+        self.ranks.pulse().mark();
         let moments = moments::open(&folder.join(moments::OPTIMIZER), &self.layout)?;
-        let moments = moments.map(|moment| {
-            let pulse = self.model.pulse().clone();
-            moment.on_read(move || pulse.mark())
-        });
+        let moments = moments.map(|moment| moment.on_read(self.ranks.on_read()));
         let reference = if state.reference {
             Some(self.read_model(&folder.join(REFERENCE))?)
         } else {
@@ -138,7 +136,7 @@ impl Trainer {
 
     fn take_over(&mut self, read: &Read) -> Result<(), Stop> {
         self.weights_move();
-        let (taken, met) = self.ranks.together(|| self.take_state(read));
+        let (taken, met) = self.ranks.together(Duration::ZERO, || self.take_state(read));
         met.map_err(Stop::Ended)?;
         self.owned.optimizer.set_steps(read.state.optimizer_steps);
         let followed = self.model.follow(&self.weights).and_then(|()| self.model.clear());
@@ -193,7 +191,7 @@ impl Trainer {
     /// The frozen base of the weights, if they are an adapter.
     fn adapted(&self) -> Result<Option<AdaptedBase>, ModelError> {
         let base = self.base.as_ref().map(|base| AdaptedBase::of(&self.shape, base));
-        self.model.pulse().mark();
+        self.ranks.pulse().mark();
         base.transpose()
     }
 
@@ -225,9 +223,8 @@ impl Trainer {
             return Ok(adapter.into());
         }
         model_files::check_shape(folder, &self.shape)?;
-        let files = StoredParams::of_model(&self.shape, folder, Kind::Float)
+        let files = StoredParams::of_model_marked(&self.shape, folder, Kind::Float, self.ranks.on_read())
             .map_err(|error| CheckpointError::content(folder, error.to_string()))?;
-        let pulse = self.model.pulse().clone();
-        Ok(files.on_read(move || pulse.mark()).into())
+        Ok(files.into())
     }
 }

@@ -27,6 +27,10 @@ use crate::model::{Layout, ModelError, ModelShape, Weights, kind_of};
 use crate::pulse::Pulse;
 use crate::weights::WeightSink;
 
+/// The least time without progress after which a rank that builds its trainer counts as stuck. It
+/// makes no marks while it allocates or pins memory.
+const STILL: Duration = Duration::from_secs(600);
+
 /// The embedded trainer: libtorch in this process, on the calling thread. Several of them are ranks
 /// of one trainer if they share a group.
 pub struct Trainer {
@@ -121,7 +125,8 @@ impl Trainer {
             let reason = format!("weights are trained in f32, these are {kind:?}");
             return Err(ModelError::Shape { reason });
         }
-        let (held, met) = ranks.together(|| Held::new(&shape, source, &options, &ranks));
+        let source = source.on_read(ranks.on_read());
+        let (held, met) = ranks.together(STILL, || Held::new(&shape, source, &options, &ranks));
         let Held {
             layout,
             parts,
@@ -130,11 +135,11 @@ impl Trainer {
             owned,
             gradient,
         } = held?;
-        // The first command reports it.
+        // The first command reports the lost rank.
         if let Err(lost) = met {
             ranks.end(lost);
         }
-        let model = Trainable::new(
+        let mut model = Trainable::new(
             &shape,
             &layout,
             base.as_ref(),
@@ -143,6 +148,7 @@ impl Trainer {
             options.checkpoint_activations,
             gradient,
         )?;
+        model.pulse = ranks.pulse().clone();
         Ok(Self {
             ranks,
             parts,
@@ -166,10 +172,11 @@ impl Trainer {
         })
     }
 
-    /// The counter that moves with each micro-batch.
+    /// The counter that moves with each micro-batch and each parameter that is read, here or by
+    /// ranks that this one waits for.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
-        self.model.pulse().clone()
+        self.ranks.pulse().clone()
     }
 
     /// Sends published weights to this sink too.
@@ -302,10 +309,14 @@ impl Trainer {
         }
     }
 
+    /// Fails if a rank is lost.
+    pub(super) fn check_ended(&self) -> Result<(), TrainError> {
+        let lost = self.ranks.ended().cloned();
+        lost.map_or(Ok(()), |error| Err(TrainError::Ended(error)))
+    }
+
     pub(super) fn check_poison(&self) -> Result<(), TrainError> {
-        if let Some(error) = self.ranks.ended() {
-            return Err(TrainError::Ended(error.clone()));
-        }
+        self.check_ended()?;
         match self.poisoned.clone() {
             Some((since, reason)) => Err(TrainError::Poisoned { since, reason }),
             None => Ok(()),

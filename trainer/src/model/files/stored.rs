@@ -34,11 +34,26 @@ impl StoredParams {
     ///
     /// [`Weights::load_as`]: crate::model::Weights::load_as
     pub fn of_model(shape: &ModelShape, folder: &Path, kind: Kind) -> Result<Self> {
+        Self::of_model_marked(shape, folder, kind, || {})
+    }
+
+    /// [`Self::of_model`]. Calls `read` for each parameter that is checked, and later
+    /// [read](Self::on_read).
+    ///
+    /// # Errors
+    /// The same as for [`Self::of_model`].
+    pub(crate) fn of_model_marked(
+        shape: &ModelShape,
+        folder: &Path,
+        kind: Kind,
+        read: impl Fn() + Send + 'static,
+    ) -> Result<Self> {
         let (layout, mut files) = checked(shape, folder)?;
         for file in &mut files {
             for spec in layout.params() {
                 if file.check_finite(&spec.name, &spec.shape, kind)? {
                     file.release(&spec.name);
+                    read();
                 }
             }
         }
@@ -47,7 +62,7 @@ impl StoredParams {
             layout,
             prefix: "",
             kind,
-            read: Box::new(|| {}),
+            read: Box::new(read),
         })
     }
 

@@ -141,13 +141,13 @@ impl External {
             other => return Err(other.into()),
         }
         self.state.reference |= reference;
-        let weights = StoredParams::of_model(&self.shape, &self.exchange, kind_of(self.options.dtype));
+        let pulse = self.line.pulse().clone();
+        let (kind, mark) = (kind_of(self.options.dtype), move || pulse.mark());
+        let weights = StoredParams::of_model_marked(&self.shape, &self.exchange, kind, mark);
         let weights = weights.map_err(|error| match error {
             ModelError::NotFinite { tensor, .. } => Refusal::NotFinite { version, tensor }.into(),
             other => failed(other),
         })?;
-        let pulse = self.line.pulse().clone();
-        let weights = weights.on_read(move || pulse.mark());
         for sink in &mut self.sinks {
             sink.publish(&weights, version).map_err(failed)?;
         }

@@ -11,9 +11,11 @@ mod together;
 use std::time::Duration;
 
 use broker::codec::{self, CodecError};
+use broker::fail::point_of;
 
 use super::stop::Stop;
 use crate::collective::{Alone, Collective, CollectiveError, Patience, Shared, broadcast_bytes, gather_bytes};
+use crate::pulse::Pulse;
 
 pub(super) use orders::Order;
 pub(super) use parts::{Cut, Parts};
@@ -22,6 +24,8 @@ pub(super) use solo::{Request, Solo};
 /// This trainer's place in its group.
 pub(super) struct Ranks {
     group: Shared,
+    /// Moves with this rank's progress, and with that of ranks that it waits for.
+    pulse: Pulse,
     /// The reason why the group ended.
     ended: Option<CollectiveError>,
 }
@@ -57,7 +61,11 @@ const BROKEN: u8 = 3;
 impl Ranks {
     pub(super) fn new(group: Box<dyn Collective>) -> Self {
         let group = Shared::new(group);
-        Self { group, ended: None }
+        Self {
+            group,
+            pulse: Pulse::default(),
+            ended: None,
+        }
     }
 
     pub(super) fn alone() -> Self {
@@ -86,6 +94,19 @@ impl Ranks {
 
     pub(super) fn end(&mut self, error: CollectiveError) {
         self.ended = Some(error);
+    }
+
+    pub(super) fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    /// The call for each parameter that this rank reads.
+    pub(super) fn on_read(&self) -> impl Fn() + Send + use<> {
+        let (pulse, rank) = (self.pulse.clone(), self.rank());
+        move || {
+            point_of("parameter.read", &rank);
+            pulse.mark();
+        }
     }
 
     /// The time between two signs of life, unless this rank is alone or the group has ended.

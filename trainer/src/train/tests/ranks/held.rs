@@ -13,7 +13,7 @@ use crate::train::tests::{POLICY, TrainCommand, batch, train};
 use crate::train::{TrainError, TrainerClient};
 use crate::weights::{SinkError, WeightSink};
 
-const SHORT: Duration = Duration::from_millis(1500);
+pub(super) const SHORT: Duration = Duration::from_millis(1500);
 /// Longer than three timeouts.
 const HELD: Duration = Duration::from_secs(5);
 
@@ -36,7 +36,7 @@ impl WeightSink for Engine {
     }
 }
 
-fn rank(member: &Member, options: TrainerOptions) -> Trainer {
+pub(super) fn rank(member: &Member, options: TrainerOptions) -> Trainer {
     let group = Box::new(member.join("group", SHORT));
     let (base, weights) = weights(Trains::Whole, Dtype::F32);
     Trainer::in_group(group, shape(false), base, weights, options).unwrap()
@@ -116,13 +116,14 @@ fn rank_0_stopped_in_a_publication_is_noticed() {
     }
 }
 
-/// Rank 1 reads the model and the checkpoint for longer than three timeouts.
+/// Rank 1 takes longer than three timeouts to build its trainer, and to read the checkpoint.
 #[test]
 fn slow_disk_of_a_rank_is_not_taken_for_a_lost_one() {
     const NAME: &str = "train::tests::ranks::held::slow_disk_of_a_rank_is_not_taken_for_a_lost_one";
     let Some(member) = Member::here() else {
         let folder = tempfile::tempdir().unwrap();
-        return Started::armed(NAME, 2, folder.path(), "together.begun/1=sleep(5000)").succeed();
+        let points = "together.begun/1=1*sleep(5000)->off;parameter.read/1=20*sleep(250)->off";
+        return Started::armed(NAME, 2, folder.path(), points).succeed();
     };
     tch::set_num_threads(1);
     let mut trainer = rank(&member, options(true));
@@ -144,6 +145,7 @@ fn rank_stopped_while_it_reads_is_noticed() {
         return;
     };
     let mut trainer = rank(&member, options(false));
+    assert!(trainer.ranks.ended().is_some(), "rank 0 met a rank that was stopped");
     let error = trainer.take_reference().unwrap_err();
     assert!(matches!(error, TrainError::Ended(_)), "{error}");
 }

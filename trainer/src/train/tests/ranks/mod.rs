@@ -6,6 +6,7 @@ mod kills;
 mod memory;
 mod moved;
 mod parity;
+mod progress;
 mod published;
 mod reference;
 mod together;
