@@ -130,7 +130,7 @@ impl Trainer {
             owned,
             gradient,
         } = held?;
-        // The first command reports it.
+        // The first command reports the lost rank.
         if let Err(lost) = met {
             ranks.end(lost);
         }

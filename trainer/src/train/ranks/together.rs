@@ -1,8 +1,8 @@
-//! Work of all ranks at once, such as reading files, each from a disk of another speed.
+//! Runs work of all ranks at once, such as reading files from disks of different speeds.
 //!
-//! A thread of each rank exchanges signs of life until all have done their work, however long one
-//! of them takes. A rank that is dead or stopped ends the group. The watch of each rank's own
-//! process ends it if its work makes no progress.
+//! A thread of each rank exchanges signs of life until all ranks have done their work, however long
+//! it takes. A dead or stopped rank ends the group. The watch of each process ends it if its work
+//! makes no progress.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use broker::fail::point_of;
 use super::Ranks;
 use crate::collective::{CollectiveError, Shared, gather_bytes};
 
-/// How far this rank is.
+/// The stage of this rank's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Works,
@@ -31,8 +31,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Exchanges signs until all ranks have done their work. A rank that has waits for the others
-    /// inside the exchange.
+    /// Exchanges signs until all ranks have done their work. A rank that is done waits for the
+    /// others inside the exchange.
     fn sign(&self) -> Result<(), CollectiveError> {
         loop {
             let works = |stage: &mut Stage| *stage == Stage::Works;
@@ -70,8 +70,8 @@ impl Drop for Leaving<'_> {
 }
 
 impl Ranks {
-    /// Runs `work`, which all ranks do at once and which makes no exchange. Returns its result when
-    /// all ranks have done theirs. An error means that a rank was lost meanwhile.
+    /// Runs `work`, which all ranks do at once. `work` must make no exchange itself. Returns its
+    /// result when all ranks are done. An error means that a rank was lost meanwhile.
     pub(in crate::train) fn together<T>(&self, work: impl FnOnce() -> T) -> (T, Result<(), CollectiveError>) {
         let Some(every) = self.sign_every() else {
             return (work(), Ok(()));
