@@ -20,7 +20,7 @@ fn gpu_pack_runs_on_a_cpu() {
     let parts = ["doctor", "opens", "signal-cpu", "signal", "same-seed", "two-gpus"];
     let mut there = Command::new("bash");
     there.arg(packed.join("there.sh")).arg(&results).args(parts);
-    // Its parts are other programs' tests, and find no settings of this test.
+    // Its parts are tests of other programs, which this test's settings would change.
     there.env_remove("DYAD_BROKER").env_remove("DYAD_STATE");
     let table = succeed(there.env("DEVICE", "cpu").env("LIBTORCH", libtorch()));
     for part in parts {

@@ -38,7 +38,7 @@ const SAME_TEXT: [&str; 8] = [
 /// Returns the decisions in a file's code that read the text of a failure.
 ///
 /// # Panics
-/// Fails if the code is not valid Rust.
+/// Panics if the code is not valid Rust.
 #[must_use]
 pub fn by_text(code: &str) -> Vec<String> {
     let mut found = Decisions::default();

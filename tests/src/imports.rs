@@ -31,7 +31,7 @@ pub struct Graph {
 /// Reads the crate that has its `lib.rs` in `src`.
 ///
 /// # Panics
-/// Fails if a file cannot be read or is not valid Rust.
+/// Panics if a file cannot be read or is not valid Rust.
 #[must_use]
 pub fn read(src: &Path) -> Graph {
     let mut reader = Reader::default();

@@ -1,5 +1,5 @@
-//! One trainer of one and of two ranks: seconds of a step, and the share of the exchanges between
-//! ranks.
+//! Measures a trainer of one rank and of two: the seconds of a step, and the share of the exchanges
+//! between ranks.
 //!
 //! `cargo run -p trainer --example ranks_bench [small|gpus]`. The model has the shape of
 //! SmolLM2-135M and random weights, in f32 on this machine's CPU. Each rank is a process with one
@@ -74,7 +74,7 @@ impl Size {
                 together: 16,
                 on_gpus: true,
             },
-            other => return Err(format!("{other:?} is no size: write small or gpus, or nothing").into()),
+            other => return Err(format!("{other:?} is not a size: write small or gpus, or leave it out").into()),
         })
     }
 

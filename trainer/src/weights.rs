@@ -100,7 +100,7 @@ impl Drop for Published {
 /// Passes a model to its engine's thread. Returns `false` if the engine is gone.
 pub type Deliver = Box<dyn FnMut(Published) -> bool + Send>;
 
-/// Publishes to engines of this process that compute alike.
+/// Publishes to engines of this process that share a device and a dtype.
 pub struct MemorySink {
     device: Device,
     kind: Kind,
@@ -124,8 +124,8 @@ impl MemorySink {
         }
     }
 
-    /// Serves another engine too. The trainer's weights are still read once, because ranks that
-    /// split them make a pass of exchanges for each reading.
+    /// Adds an engine. The trainer's weights are still read once, because ranks that split them
+    /// exchange all of them for each reading.
     #[must_use]
     pub fn and(mut self, deliver: Deliver) -> Self {
         self.engines.push(deliver);

@@ -1,5 +1,5 @@
-//! Reads the command line. A number that cannot be read is refused in words of the user, not in
-//! those of Rust's parsers.
+//! Reads the command line. An unreadable number is explained in plain words, in place of those of
+//! Rust's parsers.
 
 use std::error::Error as _;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
@@ -12,7 +12,7 @@ pub(super) fn parse<T: Parser>() -> T {
     T::try_parse().unwrap_or_else(|error| in_words(error).exit())
 }
 
-/// Replaces the parser's reason if the value is no number.
+/// Replaces the reason that Rust's parser gives for an unreadable number.
 fn in_words(error: clap::Error) -> clap::Error {
     let found = |kind| Some(error.get(kind)?.to_string());
     let (Some(value), Some(argument)) = (found(ContextKind::InvalidValue), found(ContextKind::InvalidArg)) else {
@@ -27,7 +27,7 @@ fn in_words(error: clap::Error) -> clap::Error {
     }
 }
 
-/// Returns what to write instead; `None` if the error is not that of a number.
+/// Returns the advice for an unreadable number; `None` for other errors.
 fn reason(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     if error.is::<ParseFloatError>() {
         return Some("write a number, such as 0.5");

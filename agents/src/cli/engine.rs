@@ -15,6 +15,7 @@ use crate::observe::{Metering, MetricsPlan};
 use crate::run_folder::telemetry::Telemetry;
 use crate::run_folder::{RunFolder, telemetry};
 
+const METRICS_OFF: &str = "metrics are off: correct the cause and restart the engine";
 /// Time between two looks at the engine's numbers.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -62,7 +63,10 @@ pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
         stderr: Some("info"),
         ..Telemetry::default()
     })?;
-    let plan = MetricsPlan::of(&config)?;
+    let plan = MetricsPlan::of(&config).unwrap_or_else(|error| {
+        tracing::warn!(error = format!("{error:#}"), "{METRICS_OFF}");
+        None
+    });
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
         let serving = tokio::select! {
@@ -82,7 +86,7 @@ pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
     })
 }
 
-/// Shows the engine's metrics from its first session on, which names the run. Never returns.
+/// Shows the engine's metrics once its first session has named the run. Never returns.
 async fn show(
     plan: Option<MetricsPlan>,
     args: &EngineArgs,
@@ -102,7 +106,7 @@ async fn show(
     let metering = match Metering::of_run(plan, &run, Some(config), folder.as_ref(), &component(args, config)) {
         Ok(metering) => shown.insert(metering),
         Err(error) => {
-            tracing::warn!(error = format!("{error:#}"), "the engine serves and shows no metrics");
+            tracing::warn!(error = format!("{error:#}"), "{METRICS_OFF}");
             return pending().await;
         }
     };

@@ -28,7 +28,7 @@ const ASK: &str = "import importlib.util as u; print(u.find_spec('torch').origin
 /// Becomes the full program, with the arguments of this process.
 ///
 /// # Errors
-/// Fails if there is no full program or no libtorch for it, or when it cannot be started.
+/// Fails if the full program or its libtorch is missing, or if the program cannot be started.
 pub fn exec() -> anyhow::Result<()> {
     let own = std::env::current_exe()?;
     let folder = own.parent().unwrap_or(Path::new("/"));

@@ -84,8 +84,8 @@ fn taken_ports(config: &RunConfig) -> Vec<Problem> {
     fronts.collect()
 }
 
-/// Returns the problems of the run's own tasks that the workflow cannot play, and one for each warm
-/// start without examples.
+/// Returns a problem for each source of the run's own tasks that the workflow cannot play, and for
+/// each warm start without examples.
 pub(super) fn unplayable(config: &RunConfig, workflow: &dyn Workflow) -> Vec<Problem> {
     let tasks = crate::turn::tasks::problems(config, workflow).into_iter();
     let tasks = tasks.map(|(key, error)| of_data(key, error, ""));

@@ -50,7 +50,7 @@ pub(super) enum PhaseOrder {
     Pause,
     Resume,
     Drain,
-    /// The same as `Drain`, and done when the run has closed.
+    /// The same as `Drain`, then waits until the run has closed.
     DrainAndWait,
 }
 

@@ -62,12 +62,10 @@ pub(super) fn later_rank(
     })?;
     crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
-        // The agent has a port that was named.
-        let plan = MetricsPlan::of(config)?.filter(MetricsPlan::takes_a_free_port);
-        let metering = Metering::begin(plan, folder, &format!("{name}.rank{}", start.rank()))?;
-        metering.observer.set_ready();
+        let metering = metering(folder, config, name, start)?;
+        let observer = metering.observer.clone();
         let ended = tokio::select! {
-            ended = ranks::serve(folder, config, name, start) => ended,
+            ended = ranks::serve(folder, config, name, start, move || observer.set_ready()) => ended,
             // The agent lives and would wait for this rank.
             () = signals.next() => match signals.has_supervisor() {
                 true => Err(anyhow::anyhow!("a signal ended rank {} of the trainer", start.rank())),
@@ -77,6 +75,21 @@ pub(super) fn later_rank(
         metering.close().await;
         ended
     })
+}
+
+/// Begins to show the metrics of a rank, with its own device as the agent's.
+fn metering(folder: &RunFolder, config: &RunConfig, name: &AgentName, start: &Start) -> anyhow::Result<Metering> {
+    let Some(plan) = MetricsPlan::on_a_free_port(config)? else {
+        return Ok(Metering::default());
+    };
+    let mut own = config.clone();
+    if let Some(settings) = own.agents.get_mut(name) {
+        settings.device = start.device(name, settings)?;
+    }
+    // A launched rank may be on another host, where the address in the run folder would not lead.
+    let shared = matches!(start, Start::Child { .. }).then_some(folder);
+    let component = format!("{name}.rank{}", start.rank());
+    Metering::of_run(plan, folder.run(), Some(&own), shared, &component)
 }
 
 fn start(args: &TrainerArgs) -> anyhow::Result<Start> {

@@ -152,7 +152,8 @@ impl Answers<'_> {
         }
     }
 
-    /// Names the weights behind each agent's turn. A scripted answer has none, and no tokens.
+    /// Writes the name of the weights into each agent's turn. Clears the tokens and the weights of
+    /// a scripted answer.
     fn name_weights(&self, transcript: &mut Transcript) {
         let by_agents = transcript.turns.iter_mut();
         for turn in by_agents.filter(|turn| ![PROGRAM, TOOL].contains(&turn.agent.as_str())) {

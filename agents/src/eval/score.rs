@@ -105,7 +105,7 @@ pub struct ScoreRow {
     /// The mean over the samples of a task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub avg: Option<Interval>,
-    /// By k; only for `success`, if it is 0 or 1 in each conversation.
+    /// Pass@k, by k. Only `success` has it, if it is 0 or 1 in each conversation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pass: BTreeMap<usize, Interval>,
     /// The success of the most frequent answer, if answers can be compared.
@@ -201,8 +201,8 @@ fn mean_of(name: &str, conversations: &[&Conversation]) -> Option<f64> {
     (!values.is_empty()).then(|| stats::mean(&values))
 }
 
-/// The number of successes among each task's samples; empty unless success is 0 or 1 in each of
-/// them. Only tasks with all of their samples count, so that every k uses the same tasks.
+/// Returns the number of successes among each task's samples. Empty unless every success is 0 or 1.
+/// Only tasks with all of their samples count, so that every k uses the same tasks.
 fn tries<'a>(sampled: &ByTask<'a>, samples: usize) -> Vec<(&'a str, usize)> {
     let is_missing = |one: &&Conversation| !one.figures.contains_key(SUCCESS);
     if sampled.values().flatten().any(is_missing) {

@@ -104,6 +104,7 @@ impl Observer {
 }
 
 /// The metrics of a process, from its start to its end.
+#[derive(Default)]
 pub struct Metering {
     pub observer: Observer,
     served: Option<ServedMetrics>,
@@ -117,10 +118,7 @@ impl Metering {
     /// The address cannot be listened on, or the run folder cannot be written.
     pub fn begin(plan: Option<MetricsPlan>, folder: &RunFolder, component: &str) -> anyhow::Result<Self> {
         let Some(plan) = plan else {
-            return Ok(Self {
-                observer: Observer::default(),
-                served: None,
-            });
+            return Ok(Self::default());
         };
         Self::of_run(
             plan,
@@ -131,8 +129,8 @@ impl Metering {
         )
     }
 
-    /// Begins like [`Self::begin`], for a process that may be far from the run's folder: no
-    /// `prometheus.json` names it then.
+    /// Begins like [`Self::begin`], also on a machine without the run's folder. There, no
+    /// `prometheus.json` names the process.
     ///
     /// # Errors
     /// The address cannot be listened on, or the run folder cannot be written.

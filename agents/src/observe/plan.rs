@@ -31,11 +31,15 @@ impl MetricsPlan {
         Self::new(address, token()?).map(Some)
     }
 
-    /// Returns true if the process takes a free port: then others of the machine may have the same
-    /// plan.
-    #[must_use]
-    pub(crate) fn takes_a_free_port(&self) -> bool {
-        self.address.port() == 0
+    /// Returns the same plan for a later rank, or `None` if the port is fixed: it is the agent's.
+    ///
+    /// # Errors
+    /// The same as those of [`Self::of`].
+    pub(crate) fn on_a_free_port(config: &RunConfig) -> Result<Option<Self>, Usage> {
+        match address(config)? {
+            Some(address) if address.port() == 0 => Self::new(address, token()?).map(Some),
+            _ => Ok(None),
+        }
     }
 
     pub(super) fn new(address: SocketAddr, token: Option<Token>) -> Result<Self, Usage> {

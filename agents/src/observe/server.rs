@@ -34,7 +34,7 @@ pub struct ServedMetrics {
     server: ServerHandle,
 }
 
-/// Begins to serve, and writes the address into the run folder, if that is here.
+/// Begins to serve. Writes the address into the run folder, if this machine has it.
 pub(super) fn serve(
     plan: MetricsPlan,
     observer: Observer,

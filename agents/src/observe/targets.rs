@@ -39,7 +39,8 @@ pub(super) fn add(folder: &RunFolder, component: &str, address: SocketAddr) -> i
     change(folder, component, Some(reachable(address)))
 }
 
-/// Removes the entry of a component that ends. The ranks of its trainer end with it.
+/// Removes the entries of a component that ends, and of the ranks of its trainers, which end with
+/// it.
 pub(super) fn remove(folder: &RunFolder, component: &str) -> io::Result<()> {
     change(folder, component, None)
 }
@@ -51,7 +52,9 @@ fn change(folder: &RunFolder, component: &str, address: Option<SocketAddr>) -> i
     let path = folder.path().join(NAME);
     let mut targets = read(&path)?;
     let ranks = format!("{component}.rank");
-    let is_over = |known: &str| known == component || (address.is_none() && known.starts_with(&ranks));
+    // `run` is the process of all agents.
+    let is_rank = |known: &str| known.starts_with(&ranks) || component == "run";
+    let is_over = |known: &str| known == component || (address.is_none() && is_rank(known));
     targets.retain(|target| !is_over(&target.labels.component));
     targets.extend(address.map(|address| ScrapeTarget {
         targets: vec![address.to_string()],
@@ -135,6 +138,10 @@ mod tests {
         assert_eq!(read(&link).unwrap(), written);
         remove(&folder, "b").unwrap();
         remove(&folder, "coordinator").unwrap();
+        // All agents of a run in one process end with it.
+        add(&folder, "b.rank1", address("127.0.0.1:4")).unwrap();
+        add(&folder, "run", address("127.0.0.1:5")).unwrap();
+        remove(&folder, "run").unwrap();
         assert!(!link.exists() && !link.is_symlink(), "nothing is left to read");
     }
 

@@ -44,11 +44,12 @@ fn rewards(rules: &Rules, outcome: &Outcome) -> BTreeMap<String, f64> {
 /// The share of conversations that a workflow calls right.
 pub const SUCCESS: &str = "success";
 
-/// Returns true for `success` of a conversation, of a suite (`SUITE/avg@K/success`) and of repeated
-/// samples (pass@k, maj@k).
+/// Returns true if a figure is a share: `success` of a conversation, of a suite
+/// (`SUITE/avg@K/success`) or of repeated samples (pass@k, maj@k).
 #[must_use]
 pub fn is_share(figure: &str) -> bool {
-    figure.rsplit('/').next() == Some(SUCCESS)
+    let counted = |part: &str| part == "reward" || part == "tokens";
+    figure.rsplit('/').next() == Some(SUCCESS) && !figure.split('/').any(counted)
 }
 
 /// Returns the tokens of all roles in metrics made by [`of`].
@@ -88,7 +89,14 @@ mod tests {
         ] {
             assert!(is_share(share), "{share}");
         }
-        for other in ["reward/a", "avg@4/reward/a", "tokens", "truncated", "success/gain"] {
+        for other in [
+            "reward/a",
+            "avg@4/reward/a",
+            "tokens",
+            "truncated",
+            "success/gain",
+            "reward/success",
+        ] {
             assert!(!is_share(other), "{other}");
         }
     }

@@ -105,8 +105,8 @@ impl Feed {
     }
 }
 
-/// Returns why the workflow cannot play the run's own tasks, each with the key of its source: the
-/// first problem of the tasks, and that of the evaluation's tasks.
+/// Returns the first problem of the run's own tasks and the first of its evaluation's tasks, each
+/// with the key of their source. Empty if the workflow can play them all.
 #[must_use]
 pub fn problems(config: &RunConfig, workflow: &dyn Workflow) -> Vec<(&'static str, TasksError)> {
     let seed = config.run.seed;

@@ -4,6 +4,7 @@ mod field_cases;
 mod marks;
 mod math;
 mod model_texts;
+mod mutated;
 mod pairs;
 
 use configs::{GraderConfig, Take};

@@ -39,8 +39,8 @@ fn grader_of(role: &RoleName) -> RoleName {
     RoleName::new(&name).unwrap_or_else(|_| role.clone())
 }
 
-/// Returns a grade as a share from 0 to 1, in which metrics such as `success` count it. A program's
-/// grade is a reward, which may be below 0 or above 1.
+/// Returns a grade as a share from 0 to 1, for metrics such as `success`. A program's grade is a
+/// reward, which may be below 0 or above 1.
 #[must_use]
 pub fn share(grade: f32) -> f64 {
     f64::from(grade.clamp(0.0, 1.0))

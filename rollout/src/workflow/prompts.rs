@@ -168,8 +168,8 @@ fn with(examples: &BTreeMap<String, Value>, name: &str, variables: Value, metada
     merge_maps([variables, context! { examples, metadata }])
 }
 
-/// Names the variables of a template that it does not get, and those that it gets; empty if it gets
-/// all of them.
+/// Describes the variables that a template reads but does not get, and those that it gets. Empty if
+/// it gets all that it reads.
 fn unknown_variables(environment: &Environment<'_>, name: &str, sample: &Value) -> String {
     let Ok(template) = environment.get_template(name) else {
         return String::new();

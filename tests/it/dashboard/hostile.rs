@@ -328,7 +328,8 @@ fn forge(run: &Path, name: &str, text: &str) {
     });
 }
 
-/// The first message is JSON: its names and its texts are marked, and no character is lost.
+/// Checks the first message, which is JSON: its names and texts are marked, and all characters
+/// stay.
 fn messages_are_marked(browser: &mut Browser) {
     let marked = "(() => { const text = document.querySelector('main td pre');
       const all = (kind) => [...text.querySelectorAll('.json-' + kind)].map((one) => one.textContent);

@@ -2,19 +2,20 @@
 
 use super::Engine;
 
-/// Memory that an engine does without.
+/// Memory that an engine gave up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GivenUp {
-    /// Kept prefixes of this size. No others are kept.
+    /// All kept prefixes, of this size. None is kept from now on.
     Prefixes { bytes: usize },
-    /// All slots but these.
+    /// All slots except this number.
     Slots { left: usize },
 }
 
 impl Engine {
-    /// Needs less memory from now on. Call it when memory ran out with `active` generations, before
-    /// [`Self::abort_all`]: the same needs would run out again. Gives up the kept prefixes first.
-    /// Without any, at most half as many generations are active as were, and at least one.
+    /// Lowers the need of memory from now on. Call it when memory ran out with `active`
+    /// generations, before [`Self::abort_all`]: the same load would run out again. Gives up the
+    /// kept prefixes first. If there are none, allows half as many active generations, and at least
+    /// one.
     pub fn give_up(&mut self, active: usize) -> GivenUp {
         let tokens = self.prefix_cache.give_up();
         if tokens > 0 {

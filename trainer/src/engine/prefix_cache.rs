@@ -139,11 +139,14 @@ impl PrefixCache {
         self.tokens = 0;
     }
 
-    /// Evicts every row and keeps none from now on. Returns the number of tokens evicted.
+    /// Evicts every row and keeps none from now on. Changes nothing if no row is kept. Returns the
+    /// number of tokens evicted.
     pub(super) fn give_up(&mut self) -> usize {
         let tokens = self.tokens;
-        self.clear();
-        self.budget = 0;
+        if tokens > 0 {
+            self.clear();
+            self.budget = 0;
+        }
         tokens
     }
 
@@ -187,6 +190,16 @@ mod tests {
             (117, WORTH)
         );
         assert_eq!(worth((Device::Cpu, Kind::Float), 28, 1), WORTH);
+    }
+
+    #[test]
+    fn an_empty_cache_gives_up_nothing() {
+        let mut cache = cache(1000, &[]);
+        assert_eq!(cache.give_up(), 0);
+        put(&mut cache, &row(1, 100));
+        assert_eq!(cache.give_up(), 100);
+        put(&mut cache, &row(1, 100));
+        assert_eq!(length(&cache, &row(1, 100)), None, "no row is kept from then on");
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) enum Computing {
 }
 
 impl Computing {
-    /// All weights, or this rank's pieces.
+    /// Returns all weights, or this rank's pieces.
     pub(super) fn own(&self) -> &Tensor {
         match self {
             Self::Whole(all) => all,
@@ -24,7 +24,7 @@ impl Computing {
         }
     }
 
-    /// The layers that are gathered one at a time; none if all weights are there.
+    /// Returns the layers that are gathered one at a time; empty if this rank has all weights.
     pub(super) fn layers(&self, parts: &Parts) -> Result<Vec<LayerWeights>, ModelError> {
         match self {
             Self::Whole(_) => Ok(Vec::new()),
@@ -32,7 +32,7 @@ impl Computing {
         }
     }
 
-    /// Gives the weights of this rank, `own`, to all ranks: all of them, or the parts that a window
+    /// Gives this rank's weights, `own`, to all ranks. With a window, gives only the parts that it
     /// always has. All ranks call it together.
     pub(super) fn share(&self, group: &dyn Collective, parts: &Parts, own: &Tensor) -> Result<(), CollectiveError> {
         match self {

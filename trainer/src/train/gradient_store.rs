@@ -68,8 +68,8 @@ impl GradientStore {
         }
     }
 
-    /// A function that gathers the weights of a layer (from 0), if the ranks split them. `act`
-    /// gathers a part of the trunk.
+    /// Returns a function that gathers the weights of a layer (from 0), if the ranks split them.
+    /// `act` makes the act for a part of the trunk.
     pub(super) fn fetch(&self, act: fn(usize) -> Act) -> Option<impl Fn(usize) + Send + Sync + 'static> {
         match self {
             Self::Split { pass, .. } if lock(pass).splits_weights() => {
@@ -80,7 +80,7 @@ impl GradientStore {
         }
     }
 
-    /// Takes over the reference policy's layers, which are gathered in passes.
+    /// Takes the reference policy's layers, which passes gather.
     pub(super) fn set_reference(&self, layers: Vec<LayerWeights>) {
         if let Self::Split { pass, .. } = self {
             lock(pass).set_reference(layers);
@@ -108,8 +108,8 @@ impl GradientStore {
         Ok(())
     }
 
-    /// Begins a pass over a micro-batch. Ranks that act together in the pass meet there, others
-    /// before it.
+    /// Begins a pass over a micro-batch. Ranks that act together in the pass meet in it; other
+    /// ranks meet before it.
     pub(super) fn begin_pass(&self, index: usize, plan: Plan) {
         let acts = match self {
             Self::Split { pass, .. } => lock(pass).begin(plan),

@@ -104,7 +104,7 @@ impl Window {
         self.stretches.iter().zip(&self.rooms)
     }
 
-    /// The layers, of which `own` has this rank's pieces as `parts` cuts them.
+    /// Returns the layers. `own` has this rank's pieces of them, as `parts` cuts them.
     pub(super) fn layers(&self, parts: &Parts, own: &Tensor) -> Result<Vec<LayerWeights>, TchError> {
         let split = self.rooms().zip(parts.cuts());
         let layers = split.filter(|((stretch, _), _)| stretch.is_layer(self.layers));

@@ -1,5 +1,5 @@
 //! The reference policy of the KL term: a frozen copy, or the average that moves with the weights.
-//! Ranks that split the weights split its weights too.
+//! Ranks that split the trained weights split those of the reference too.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Trainer {
         self.reference(weights, computing)
     }
 
-    /// Zeros for the weights of a reference policy, or for this rank's parts of them.
+    /// Makes zeros for the weights of a reference policy, or for this rank's parts of them.
     fn room_of_reference(&self) -> Result<(Weights, Computing), ModelError> {
         let (kind, device) = (kind_of(self.options.dtype), self.weights.device());
         if let Computing::Window { .. } = &self.computing {
@@ -58,7 +58,7 @@ impl Trainer {
         Ok((weights, Computing::Whole(room)))
     }
 
-    /// Binds a reference policy to weights that are there.
+    /// Makes a reference policy of weights in their place.
     fn reference(&self, weights: Weights, computing: Computing) -> Result<Reference, ModelError> {
         let parts = Parts::over(self.base.as_ref(), &weights);
         // Shares the f32 copy of a frozen base's head.
@@ -137,8 +137,8 @@ impl Trainer {
         shared.map_err(Stop::Ended)
     }
 
-    /// This rank's parts of a buffer in the kind of `computing`, in the place that this has for
-    /// them.
+    /// Converts this rank's parts of a buffer to the kind of `computing`. Copies them to their
+    /// place in it, unless the ranks gather whole weights there.
     fn converted(&self, own: &Tensor, computing: &Computing) -> Result<Tensor, TchError> {
         let (own, place) = (own.f_detach()?, computing.own());
         match computing {

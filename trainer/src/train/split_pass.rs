@@ -13,7 +13,7 @@ use super::model_parts::{LayerWeights, Stretch};
 use super::ranks::{Cut, Parts};
 use crate::collective::{Collective, CollectiveError, Operation, Shared};
 
-/// What a pass over a micro-batch computes with the trained weights.
+/// The computation of a pass over a micro-batch with the trained weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Own {
     Nothing,
@@ -21,7 +21,7 @@ pub(super) enum Own {
     Gradient,
 }
 
-/// What a pass over a micro-batch computes, in this order.
+/// The computations of a pass over a micro-batch, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     /// True for log-probs under the reference policy.
@@ -108,7 +108,7 @@ impl SplitPass {
         self.lost.as_ref()
     }
 
-    /// Begins a pass. Returns false if the ranks do nothing together in it.
+    /// Begins a pass. Returns true if the ranks make acts together in it.
     pub(super) fn begin(&mut self, plan: Plan) -> bool {
         (self.acts, self.next) = (self.acts_of(plan), 0);
         !self.acts.is_empty()

@@ -182,8 +182,8 @@ impl Training {
         Ok((prepared, engine, sinks))
     }
 
-    /// Starts the embedded engines on another thread, because they read and prepack weights. They
-    /// have one sink.
+    /// Starts the embedded engines on a thread of their own, because they read and prepack weights.
+    /// All share one sink.
     async fn embedded(&self, prepared: Prepared) -> anyhow::Result<(Prepared, Engines, Vec<Sink>)> {
         let name = |replica| format!("{}.{replica}", self.agent.name);
         let names: Vec<String> = (0..self.settings.engine.replicas).map(name).collect();

@@ -6,7 +6,7 @@ use super::earned::earned;
 use crate::participant::{PROGRAM, TOOL};
 use crate::run_folder::logs::{Transcript, TranscriptTurn, printable, prompt_text};
 
-/// The source of log-probs of a turn that no engine generated: `dyad workflow test` sets it.
+/// The source of log-probs that `dyad workflow test` gives a turn without an engine.
 pub(in crate::cli) const SCRIPTED: &str = "scripted";
 
 /// Formats the turns of a conversation, then the rewards and the workflow's figures.

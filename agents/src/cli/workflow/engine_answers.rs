@@ -19,7 +19,7 @@ use crate::participant::Host;
 /// Engines with the weights that the command names.
 pub(super) struct AnswerTable {
     seats: BTreeMap<AgentName, Seat>,
-    /// The weights of each agent, for people.
+    /// The name of each agent's weights, as printed.
     labels: BTreeMap<String, String>,
     /// Holds random models for as long as engines may read them.
     _scratch: Scratch,
@@ -60,7 +60,7 @@ impl AnswerTable {
         }))
     }
 
-    /// Returns the name of an agent's weights; empty for a turn of no agent.
+    /// Returns the name of an agent's weights; empty for an unknown agent.
     pub(super) fn label(&self, agent: &str) -> &str {
         self.labels.get(agent).map_or("", String::as_str)
     }

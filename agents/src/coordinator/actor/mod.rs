@@ -47,7 +47,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Coordinator {
     env: Arc<Env>,
-    /// The way in which groups are played.
+    /// The settings that groups are played with.
     specs: GroupSpecs,
     admission: Admission,
     play: Play,

@@ -17,7 +17,7 @@ struct Hold {
     /// New for each hold, so that no earlier heartbeat counts for it.
     name: String,
     since: Instant,
-    /// The time at which agents are released, whatever became of the evaluation.
+    /// The time at which agents are released, even if the evaluation is still under way.
     until: Instant,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct AskedHolds {
     asked: Option<Hold>,
     /// Holds asked for so far.
     count: u64,
-    /// The time that the newest hold was asked for, once agents were released.
+    /// The duration of the newest hold; `None` until agents are released from it.
     lasted: Option<Duration>,
 }
 
@@ -65,8 +65,8 @@ impl AskedHolds {
         true
     }
 
-    /// The time that agents were asked to hold for the evaluation under way: until now, or until
-    /// their release.
+    /// The duration of the hold for the evaluation under way: until now, or until agents were
+    /// released.
     #[must_use]
     pub(crate) fn duration(&self) -> Option<Duration> {
         let hold = self.asked.as_ref();

@@ -1,4 +1,4 @@
-//! The number of groups that may be admitted now, and whether the weights of an evaluation stand
+//! Computes how many groups may be admitted now, and whether the weights of an evaluation stand
 //! still. The gate is pure: heartbeats are its only input.
 //!
 //! Asynchronous: the least capacity of the agents that train, less what was asked for and is not

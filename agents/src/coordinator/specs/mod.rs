@@ -1,5 +1,5 @@
-//! The way in which groups are played: the workflow, programs, rules and sampling of each purpose.
-//! Nothing here changes after the start.
+//! The settings of groups: the workflow, programs, rules and sampling of each purpose. Nothing here
+//! changes after the start.
 
 mod suite;
 
@@ -52,7 +52,7 @@ pub struct GroupPlace {
     pub purpose: Purpose,
 }
 
-/// The way in which the groups of a run are played.
+/// The settings that the groups of a run are played with.
 pub struct GroupSpecs {
     config: Arc<RunConfig>,
     workflow: Arc<dyn Workflow>,

@@ -20,7 +20,7 @@ pub struct TranscriptBuilder<'a> {
     pub config: &'a WorkflowConfig,
     pub host: &'a Host,
     pub rules: &'a Rules,
-    /// The way in which the seats of the group compare.
+    /// The comparisons of the group's seats.
     pub comparisons: &'a Comparisons,
     /// The times of the group's turns, if they were measured.
     pub times: Option<&'a TurnTimes>,
@@ -72,7 +72,7 @@ impl TranscriptBuilder<'_> {
             .into(),
             logprobs_of: made.logprobs_of.name().into(),
             time: self.times.and_then(|times| times.of(key)),
-            // The sum of no numbers is -0.
+            // An empty sum is -0.0; adding 0.0 removes its sign.
             mean_logprob: f64::from(made.logprobs.iter().sum::<f32>() + 0.0) / made.logprobs.len().max(1) as f64,
         }
     }

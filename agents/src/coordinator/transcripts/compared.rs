@@ -1,5 +1,4 @@
-//! The way in which the seats of a group compare, under the configuration of the agents that train
-//! on them.
+//! Compares the seats of a group, under the configuration of the agents that train on them.
 //!
 //! Agents compute advantages when a batch is formed, from the bundle that the coordinator sends.
 //! [`advantage::comparisons`] of the same bundle gives the same figures when the group closes. A
@@ -16,8 +15,8 @@ use rollout::workflow::SeatReward;
 
 use crate::run_folder::logs::Compared;
 
-/// The way in which the agents that train compare the seats of a decided group. Empty if no agent
-/// trains on it.
+/// The comparisons of a decided group's seats, for each agent that trains on them. Empty if no
+/// agent trains on the group.
 #[derive(Debug, Default)]
 pub struct Comparisons(BTreeMap<AgentName, OfAgent>);
 
@@ -42,8 +41,8 @@ impl Comparisons {
         )
     }
 
-    /// Returns the comparison of this seat of conversation `member`, played by `agent`, or why
-    /// there is none. Both are `None` in a group that no agent trains on.
+    /// Returns the comparison of this seat of conversation `member`, played by `agent`, or the
+    /// reason why it has none. Both are `None` in a group that no agent trains on.
     #[must_use]
     pub fn seat(
         &self,

@@ -67,7 +67,7 @@ function crossPlay({ figures, cells, differences, runs, over }) {
       "Copy command"))];
 }
 
-/** Returns the id of a run, or another text as a quoted word. */
+/** Returns a run's id as it is, and any other text as a quoted word. */
 const plainWord = (text) => (/^[\w-]+$/.test(text) ? text : word(text));
 
 function tasksTable(tasks) {

@@ -24,7 +24,7 @@ export function letterRow(one, box, again) {
     h("td.r", figure(one.attempts)), h("td", h("span.nowrap", one.first.slice(0, 19).replace("T", " "))));
 }
 
-/** Returns JSON with a line for each field; null for another text. */
+/** Returns JSON with a line for each field; null if the text is not JSON. */
 function indented(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
@@ -33,7 +33,7 @@ function indented(text) {
   }
 }
 
-/** A text in JSON, with a colon behind it if it names a field; or another value. */
+/** Matches a quoted text of JSON, with its colon if it names a field, or any other value. */
 const PARTS = /("(?:[^"\\]|\\.)*")(:)?|true|false|null|-?\d[\d.eE+-]*/g;
 
 /** Marks names, texts and other values of JSON. */

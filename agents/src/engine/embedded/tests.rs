@@ -81,7 +81,6 @@ async fn wave(engine: &EmbeddedEngine, jobs: Vec<GenerationJob>) -> Vec<(u8, Res
     list
 }
 
-/// Memory of a retired engine is free when the thread has dropped its senders.
 #[tokio::test]
 async fn one_sink_serves_all_replicas() {
     let ((first, shape), (second, _)) = (engine(), engine());
@@ -93,6 +92,7 @@ async fn one_sink_serves_all_replicas() {
     }
 }
 
+/// Memory of a retired engine is free when the thread has dropped its senders.
 #[tokio::test]
 async fn an_ended_engine_drops_its_work() {
     let (engine, _) = engine_with(4096, Some(Vec::new()), Swap::InPlace);
@@ -285,7 +285,7 @@ fn lasting() -> Arc<EmbeddedEngine> {
     engine_with(1 << 16, Some(Vec::new()), Swap::InPlace).0
 }
 
-/// They are served when the jobs they waited for have ended, without another request.
+/// Waiting weights are served when the jobs before them have ended, even if no request follows.
 #[tokio::test]
 async fn weights_that_waited_are_served_when_no_request_comes() {
     let (engine, shape) = engine_with(1 << 12, Some(Vec::new()), Swap::Drain);

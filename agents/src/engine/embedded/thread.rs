@@ -227,7 +227,7 @@ impl Thread {
         }
     }
 
-    /// Lets the engine need less memory after it ran out with `active` generations.
+    /// Lowers the engine's need of memory after it ran out with `active` generations.
     fn make_room(&mut self, error: &EngineError, active: usize) {
         if !error.is_out_of_memory() {
             return;
@@ -236,7 +236,7 @@ impl Thread {
             GivenUp::Prefixes { bytes } => tracing::warn!(
                 active,
                 mib = bytes >> 20,
-                "memory ran out: no conversation's keys and values are kept from now on; set engine.prefix_cache_mib lower"
+                "memory ran out: the engine keeps no keys and values of ended turns from now on; lower engine.prefix_cache_mib"
             ),
             GivenUp::Slots { left } => tracing::warn!(
                 active,

@@ -56,20 +56,14 @@ impl ProcessSeries {
     }
 }
 
-/// Returns the device of an agent, of its engine, or of a rank of its trainer; of a process of all
-/// agents their devices.
+/// Returns the device of an agent. Its engine and the ranks of its trainer have theirs in a
+/// configuration of their own. For `run`, the process of all agents, returns the devices of all.
 fn devices(config: &RunConfig, component: &str) -> String {
-    let (agent, part) = component.split_once('.').unwrap_or((component, ""));
-    let rank = part.strip_prefix("rank").and_then(|rank| rank.parse::<usize>().ok());
+    let agent = component.split('.').next().unwrap_or_default();
     let here = config
         .agents
         .iter()
         .filter(|(name, _)| agent == "run" || agent == name.as_str());
-    let devices: BTreeSet<String> = here
-        .map(|(_, settings)| {
-            let of_rank = rank.and_then(|rank| settings.train.devices.get(rank));
-            of_rank.unwrap_or(&settings.device).to_string()
-        })
-        .collect();
+    let devices: BTreeSet<String> = here.map(|(_, settings)| settings.device.to_string()).collect();
     devices.into_iter().collect::<Vec<_>>().join(",")
 }

@@ -168,10 +168,10 @@ pub(crate) struct AgentStanding {
     own: OwnEngineSeries,
 }
 
-/// The series of an agent's engine as one process sees it.
+/// The series of an agent's engine, as this process sees it.
 pub(crate) struct OwnEngineSeries {
     idle: IdleTime,
-    /// Have a value only where the engine runs in this process.
+    /// This series and the next have values only if the engine runs in this process.
     cache_usage: Labelled<Level, 1>,
     batch_rows: Labelled<BatchedHistogram, 1>,
     agent: String,

@@ -82,7 +82,7 @@ pub struct TranscriptTurn {
     pub time: Option<TurnTime>,
 }
 
-/// The time at which a turn was made, in seconds.
+/// The times of a turn, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TurnTime {
     /// Since the start of its group.
@@ -91,10 +91,10 @@ pub struct TurnTime {
     /// not measure them, and for programs and tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<f64>,
-    /// The time that the engine computed its prompt, to the first token.
+    /// The time in which the engine computed its prompt, to the first token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<f64>,
-    /// The time that the engine made the tokens after the first.
+    /// The time in which the engine made the tokens after the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode: Option<f64>,
     /// Since the start of its group: its answer reached the coordinator. Absent for programs and

@@ -59,7 +59,8 @@ fn joined(text: &str) -> Option<(&str, &str, &str)> {
     let (left, measure) = left.split_at(unit);
     let few = measure.split_whitespace().nth(MOST_WORDS).is_none();
     let other = last::number(left).filter(|other| left.ends_with(other))?;
-    // `18 dollars or 20 dollars`, but `90 minutes or 1.5 hours`: the factor is nearly 2 at least.
+    // `18 dollars or 20 dollars` are alternatives. `90 minutes or 1.5 hours` are one amount:
+    // between units, the factor is nearly 2 at least.
     let behind = text[at + number.len()..].trim_start();
     let named = measure.is_empty() || behind.starts_with(measure.trim()) || !behind.starts_with(char::is_alphabetic);
     let (a, b) = value(other).zip(value(number))?;

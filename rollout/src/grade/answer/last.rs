@@ -145,7 +145,9 @@ pub(crate) fn whole_number<'a>(text: &'a str, number: &'a str) -> &'a str {
     let mixed = before[whole.len()..].trim_start();
     let unsigned = minus::before(whole).unwrap_or(whole);
     if !is_of_pieces(behind) && is_grouped(unsigned, mixed, number) {
-        return &text[start - mixed.len() - (whole.len() - unsigned.len())..start + number.len()];
+        let signed = unsigned.len() < whole.len();
+        let begin = if signed { unsigned.len() } else { start - mixed.len() };
+        return &text[begin..start + number.len()];
     }
     let digits = mixed.trim_end();
     let free = whole.is_empty() || whole.ends_with(char::is_whitespace) || before[whole.len()..].starts_with(' ');

@@ -116,8 +116,8 @@ impl Candidate<'_> {
 pub(super) struct Marks<'a> {
     /// In the order in which they are trusted.
     pub(super) candidates: Vec<Candidate<'a>>,
-    /// True if a box or a tag is there, whatever it holds, or an announcement that is a step of a
-    /// solution, or if the text gives up. Then the last value of the text is not the answer.
+    /// True if the text has a box or a tag, whatever it holds, announces a step of a solution, or
+    /// gives up. Then the last value of the text is not the answer.
     pub(super) closed: bool,
     /// True if no other mark stands behind the last line with `####`.
     pub(super) hashes_end: bool,

@@ -81,7 +81,7 @@ pub(super) fn is_of_multiples(phrase: &str) -> bool {
     numbers.is_some_and(|numbers| numbers.starts_with(' ') && numbers.split_whitespace().all(plain))
 }
 
-/// Words before the value of a variable, behind a result.
+/// Words between a result and its place: `$7$, which occurs at $x = 2$`.
 const REACHED: [&str; 8] = [
     "which occurs",
     "which is attained",
@@ -93,8 +93,8 @@ const REACHED: [&str; 8] = [
     "occurring",
 ];
 
-/// Returns a text without the words at its end that say where or for what its last value holds:
-/// `has minimum $3$ at $x = 2$`, `$10$ ways to choose 2 of 5`.
+/// Returns a text without the words at its end that say where its value is reached, or what it
+/// counts: `has minimum $3$ at $x = 2$`, `$10$ ways to choose 2 of 5`.
 pub(super) fn before_place(text: &str) -> Option<&str> {
     let start = [". ", "\n", "! ", "? "]
         .iter()
@@ -113,8 +113,8 @@ pub(super) fn before_place(text: &str) -> Option<&str> {
     (value.ends_with(|c: char| c.is_ascii_digit() || c == '}')).then(|| &text[..start + cut.len()])
 }
 
-/// Returns true if the formula before words for a place holds its variable:
-/// `$x^2 = 4$ when $x = 2$` gives the value of `x`.
+/// Returns true if the formula before a place contains the variable of the place: `$x^2 = 4$ when
+/// $x = 2$` gives the value of `x`.
 fn solves(sentence: &str, place: usize) -> bool {
     let (before, behind) = (sentence[..place].trim_end(), &sentence[place + 1..]);
     let letter = behind

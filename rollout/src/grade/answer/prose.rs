@@ -23,7 +23,7 @@ pub(crate) fn without_prose(line: &str) -> Option<&str> {
 
 /// Signs of Chinese that change a number, or join it to another.
 const CHANGING_SIGNS: &str = "不非未没或至到约莫几多少余倍分半第除减加乘和与及大小低高以之负根超零近";
-/// Names in problems that begin with such a sign.
+/// Names of persons in problems. Each begins with such a sign.
 const NAMES: [&str; 8] = ["小明", "小红", "小华", "小李", "小王", "小刚", "小丽", "小芳"];
 
 /// Returns the number of a Chinese sentence that has one, with its unit: the `18元` of

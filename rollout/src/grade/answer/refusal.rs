@@ -1,4 +1,4 @@
-//! Finds texts that give up: `There is not enough information`. Then the last number is no answer.
+//! Finds texts that give up: `There is not enough information`. Their last number is no answer.
 
 use super::text::tail;
 
@@ -25,7 +25,7 @@ const PHRASES: [&str; 20] = [
     "don't know how",
     "无法确定",
 ];
-/// Words and signs behind which a text goes on to an answer all the same.
+/// Words and signs with which a text goes on to an answer after it gave up.
 const GOING_ON: [&str; 12] = [
     "but",
     "however",
@@ -40,11 +40,11 @@ const GOING_ON: [&str; 12] = [
     "=",
     "≈",
 ];
-/// Bytes of the last sentences.
+/// Most bytes of the end of a text that are read.
 const REACH: usize = 240;
 
-/// Returns true if one of the last two sentences gives up, and nothing behind its words goes on to
-/// an answer.
+/// Returns true if one of the last two sentences gives up, and the words behind do not go on to an
+/// answer.
 pub(super) fn gives_up(text: &str) -> bool {
     let text = tail(text.trim_end(), REACH);
     let lower = text.to_lowercase().replace('’', "'");

@@ -218,7 +218,7 @@ pub(super) fn goes_on(value: &str) -> bool {
 }
 
 /// Returns true if a clause at the end names the last number as the value: `20% of $2,000, which is
-/// $400 per month`. In `12, which is 3 times 4` another number follows.
+/// $400 per month`. `12, which is 3 times 4` does not: a second number follows.
 fn is_explained(value: &str) -> bool {
     let clauses = [", which is ", ", which equals ", ", which gives ", ", which makes "];
     let Some(behind) = clauses.iter().find_map(|clause| Some(value.split_once(clause)?.1)) else {

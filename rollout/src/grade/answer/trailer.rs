@@ -16,7 +16,7 @@ const ABOUT: [&str; 12] = [
     "assumption",
     "sanity check",
 ];
-/// Words of a line that gives an answer, whatever its name is.
+/// Words of a line that gives an answer, even under the name of a remark.
 const ANSWERS: [&str; 5] = ["answer", "boxed", "####", "答案", "should be"];
 /// Words with which brackets refer to another place.
 const REFERRING: [&str; 12] = [
@@ -115,7 +115,7 @@ const CHECKS: [&str; 12] = [
     "let's check",
     "we can verify",
 ];
-/// Words with which a check takes the answer back or goes on to another.
+/// Words with which a check takes the answer back or goes on to a new one.
 const RETRACTING: [&str; 13] = [
     "wait",
     "wrong",

@@ -170,8 +170,8 @@ fn entry(line: &str) -> Option<&str> {
     before_phrase(amount).filter(|cut| named && cut.len() < amount.len())
 }
 
-/// Returns the total that a sentence names, if only what it is for stands behind it: `a total of
-/// $990 for the 5 days at $12 an hour`, `$84 in all for the 7 tickets at $12 each`.
+/// Returns the total that a sentence names, if only its purpose stands behind it: `a total of $990
+/// for the 5 days at $12 an hour`, `$84 in all for the 7 tickets at $12 each`.
 fn total(line: &str) -> Option<&str> {
     let digit = |c: char| c.is_ascii_digit() || ",.".contains(c);
     let number = |text: &str| {
@@ -204,13 +204,16 @@ fn total(line: &str) -> Option<&str> {
 
 /// Returns an amount of money in two parts: `85 dollars and 50 cents`.
 fn in_two_parts(value: &str) -> Option<&str> {
-    let cents = value.find(" cent")? + " cents".len();
-    let amount = value[..cents.min(value.len())].trim_end();
+    let start = value.find(" cent")? + 1;
+    let unit = value[start..].split(|c: char| !c.is_alphabetic()).next()?;
+    let amount = ["cent", "cents"]
+        .contains(&unit)
+        .then(|| &value[..start + unit.len()])?;
     let parts = amount.contains(" dollar") || amount.contains(" euro") || amount.contains('$');
     Quantity::read(amount).filter(|_| parts).map(|_| amount)
 }
 
-/// Returns the choice that a sentence does not compute: `6 choose 2`.
+/// Returns a binomial coefficient that a sentence leaves uncomputed: `6 choose 2`.
 fn choice(value: &str) -> Option<&str> {
     let (n, rest) = value.split_once(" choose ")?;
     let k = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();

@@ -226,7 +226,7 @@ fn is_article(letter: char, behind: &str) -> bool {
     ['A', 'I'].contains(&letter) && word.starts_with(char::is_lowercase) && !BEHIND.contains(&word.as_str())
 }
 
-/// Returns true for letters of which a sentence speaks together: `A, B, and C are wrong`.
+/// Returns true if several letters are the subject of a sentence: `A, B, and C are wrong`.
 pub(super) fn are_subject(text: &str) -> bool {
     let letter = |word: &&str| word.len() == 1 && word.starts_with(|c| LETTERS.contains(&c));
     let mut words = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();

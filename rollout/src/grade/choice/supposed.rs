@@ -2,20 +2,20 @@
 
 use super::statement::{sentence, unset};
 
-/// Returns true if words behind an announcement suppose its letter: ` A would be right if ..`.
+/// Returns true if the letter behind an announcement has a condition: ` A would be right if ..`.
 pub(super) fn is_supposed(behind: &str) -> bool {
     let letter = behind.trim_start_matches([' ', '(', '*', ':']);
     let after = letter.get(1..).map(|after| unset(after).trim_start().to_lowercase());
     after.is_some_and(|after| is_conditional(&after))
 }
 
-/// Returns true if words behind a letter say when it would be right: `would be right in a vacuum`.
+/// Returns true if words behind a letter name a condition for it: `would be right in a vacuum`.
 pub(super) fn is_conditional(after: &str) -> bool {
     let mut words = sentence(after).split([' ', ',']);
     after.starts_with("would ") && words.any(|word| ["in", "if", "for", "when", "under", "only"].contains(&word))
 }
 
-/// Returns true if words behind a letter say that it does best: `best explains it`. In `A best
+/// Returns true if words behind a letter say that it fits best: `best explains it`. In `A best
 /// guess is` the letter is an article.
 pub(super) fn does_best(after: &str) -> bool {
     let does = ["correctly ", "best "].iter().find_map(|word| after.strip_prefix(word));

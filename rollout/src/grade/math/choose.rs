@@ -1,10 +1,11 @@
-//! Reads choices in other notations than `\binom{n}{k}`: `{}^{10}C_4`, `C_{10}^4`, `nCr(10, 4)`.
+//! Reads binomial coefficients in notations other than `\binom{n}{k}`: `{}^{10}C_4`, `C_{10}^4`,
+//! `nCr(10, 4)`.
 
 use super::pieces::is_command;
 use crate::grade::normal::token::Token;
 
-/// Returns the tokens with each such choice as `n \choose k`, and each arrangement, `{}^{10}P_4`,
-/// as a quotient of factorials. Returns `None` if there is neither.
+/// Rewrites each such coefficient as `n \choose k`, and each number of arrangements, `{}^{10}P_4`,
+/// as a quotient of factorials. Returns `None` if the tokens have neither.
 pub(super) fn chosen(tokens: &[Token]) -> Option<Vec<Token>> {
     let (mut out, mut at, mut found) = (Vec::with_capacity(tokens.len()), 0, false);
     while at < tokens.len() {
@@ -27,7 +28,7 @@ pub(super) fn chosen(tokens: &[Token]) -> Option<Vec<Token>> {
     found.then_some(out)
 }
 
-/// `k` of `n` things, in order or not.
+/// A selection of `k` of `n` things, ordered or not.
 struct Choice {
     n: Token,
     k: Token,
@@ -62,7 +63,7 @@ impl Choice {
     }
 }
 
-/// Returns true for a sign behind which a factor begins.
+/// Returns true if a factor may begin behind this token.
 fn is_operator(token: &Token) -> bool {
     matches!(
         token,

@@ -7,8 +7,8 @@ use super::number::Number;
 use super::op::Op;
 use super::relation::Relation;
 
-/// Returns the interval of a chain, `1 < x <= 2` or `x > 1`, or the union that values leave which
-/// `x` is not: `x > 1` with `x != 2`.
+/// Returns the interval of a chain: `1 < x <= 2` or `x > 1`. If the chain excludes values, returns
+/// the union of what is left: `x > 1` with `x != 2`.
 pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
     let (holes, bounds): (Vec<Relation>, Vec<Relation>) = chain.iter().cloned().partition(|one| one.op == Op::Unequal);
     let found: Vec<(&String, f64, &Expr)> = holes.iter().map(hole).collect::<Option<_>>()?;
@@ -27,7 +27,7 @@ pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
         .and_then(|(_, interval)| with_holes(interval, holes))
 }
 
-/// Returns the variable of `x != 1` and the value that it does not have.
+/// Returns the variable of `x != 1` and its excluded value.
 fn hole(one: &Relation) -> Option<(&String, f64, &Expr)> {
     match (&one.left, &one.right) {
         (Expr::Variable(name), hole) | (hole, Expr::Variable(name)) if !is_constant(name) => {
@@ -37,7 +37,7 @@ fn hole(one: &Relation) -> Option<(&String, f64, &Expr)> {
     }
 }
 
-/// Returns an interval without values inside it.
+/// Splits an interval at excluded values. Returns `None` if a value is not inside it.
 fn with_holes(interval: Answer, mut holes: Vec<(f64, Expr)>) -> Option<Answer> {
     let Answer::Tuple(mut open, close, ends) = interval else {
         return None;

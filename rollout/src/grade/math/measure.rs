@@ -98,7 +98,7 @@ const SHORT: [(&str, &str); 12] = [
     ("N/m^2", "Pa"),
     ("J/s", "W"),
 ];
-/// Units of one kind, each with its size in the smallest unit of that kind.
+/// Units by kind, each with its size in the smallest unit of its kind.
 const SIZES: [&[(&str, f64)]; 7] = [
     &[
         ("s", 1.0),
@@ -134,7 +134,7 @@ pub(crate) fn amount(text: &str) -> Option<(usize, f64)> {
     size(&number, &unit)
 }
 
-/// Returns true if two amounts have units of one kind, and are not the same amount.
+/// Returns true if two amounts have units of the same kind, and differ in size.
 pub(crate) fn are_apart(a: &str, b: &str) -> bool {
     let amounts = amount(a).zip(amount(b));
     amounts.is_some_and(|((kind, a), (other, b))| kind == other && (a - b).abs() > 1e-9 * b.abs())

@@ -77,7 +77,7 @@ pub(super) fn read(tokens: &[Token], has_units: bool, context: Context) -> Optio
     {
         return None;
     }
-    // The order of the points says which are similar, and a product would lose it.
+    // The order of the points says which of them correspond; a product would lose this order.
     let triangle = |side: &&&[Token]| name_of_points(side).is_some_and(|name| name.starts_with("triangle"));
     if sides.iter().filter(triangle).count() > 1 {
         return None;

@@ -47,7 +47,7 @@ pub(crate) fn is_words(text: &str) -> bool {
 
 /// Returns true for a word on its own.
 fn is_word(word: &str) -> bool {
-    // `ad-bc` is a difference, and `x-ray` holds a word.
+    // `ad-bc` is a difference; `x-ray` contains a word.
     if word.contains('-') {
         return word.split('-').any(is_word);
     }

@@ -175,7 +175,7 @@ fn what_a_judge_says_in_words_is_no_missing_grade() {
     assert_eq!(asks[0].turn, 1);
 }
 
-/// Plays a conversation in which every answer is a right one and a program grades it with `reward`.
+/// Plays a conversation of right answers, each of which a program grades with `reward`.
 fn graded_by_program(kind: &str, roles: &[&str], params: &str, reward: f64) -> Outcome {
     let file = tempfile::Builder::new().suffix(".py").tempfile().unwrap();
     let mut graders = BTreeMap::new();

@@ -18,7 +18,7 @@ fn wait_for(path: &std::path::Path) {
     }
 }
 
-/// Rank 1 tells that it is here and then waits to be killed or stopped; rank 0 returns the error.
+/// Rank 1 reports that it is here, then waits to be killed or stopped; rank 0 returns the error.
 fn lose(member: &Member, patience: Patience) -> CollectiveError {
     let group = member.join("group", SHORT);
     group.barrier().unwrap();

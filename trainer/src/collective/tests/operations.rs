@@ -93,7 +93,7 @@ fn wrong_sizes(group: &C10d) {
     );
 }
 
-/// Runs the operations as each of `ranks`.
+/// Runs the operations in a group of this many ranks.
 fn as_defined(test: &str, ranks: usize) {
     let Some(member) = Member::here() else {
         return in_ranks(test, ranks);

@@ -1,9 +1,10 @@
 //! Runs work of all ranks at once, such as reading files from disks of different speeds.
 //!
 //! A thread of each rank exchanges signs of life until all ranks have done their work, however long
-//! it takes. A dead or stopped rank ends the group, and so does a rank whose work makes no mark for
-//! too long, because its disk hangs. A rank notices the end when its own work is done. If its own
-//! work hangs, its process must be ended from outside.
+//! it takes. A dead or stopped rank ends the group. So does a rank whose work makes no mark for too
+//! long, because its disk hangs. Each rank logs the loss at once, and ends when its own work is
+//! done. A process whose own work hangs is ended by its watch or from outside: the watch of rank 0
+//! begins after the build, and later ranks have none.
 //!
 //! A rank that is done marks its own pulse when others make progress, because its watch would end
 //! it otherwise. A rank that works does not, so a hung rank has no marks.

@@ -29,10 +29,10 @@ use crate::base::{log_scope, startup};
 use crate::policy;
 use crate::run_folder::RunFolder;
 
-/// The time in which all ranks must have checked their files. A slow disk may need it for a large
-/// model. Rank 0 of a launcher comes when its engines are up. A rank that ends is noticed earlier.
+/// The time in which all ranks must have checked their files. A large model on a slow disk may take
+/// that long. Rank 0 of a launcher first starts its engines. A rank that ends is noticed earlier.
 const START: Duration = Duration::from_secs(3600);
-/// The patience between ranks if `engine.stuck_after` is off: that of PyTorch's NCCL groups.
+/// The patience between ranks if `engine.stuck_after` is off: the default of PyTorch's NCCL groups.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Gloo's connections have no password: they stay on this machine.
 const ADDRESS: &str = "127.0.0.1";
@@ -59,7 +59,7 @@ impl Start {
     }
 
     /// The device of a later rank.
-    fn device(&self, name: &AgentName, settings: &AgentConfig) -> anyhow::Result<DeviceName> {
+    pub(crate) fn device(&self, name: &AgentName, settings: &AgentConfig) -> anyhow::Result<DeviceName> {
         let (rank, ranks) = (self.rank(), settings.train.devices.len());
         match self {
             Self::Launched(launched) if rank > 0 => launched.device(settings),
@@ -126,7 +126,13 @@ fn alone(name: &AgentName, settings: &AgentConfig) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Returns an error if another rank is lost, or if this one cannot begin.
-pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, start: &Start) -> anyhow::Result<()> {
+pub async fn serve(
+    folder: &RunFolder,
+    config: &RunConfig,
+    name: &AgentName,
+    start: &Start,
+    on_ready: impl Fn() + Send + 'static,
+) -> anyhow::Result<()> {
     let settings = config.agents.get(name).ok_or_else(|| no_such_agent(name, config))?;
     if !settings.train.enabled {
         let problem = format!("agent {name} does not train, so it has no later ranks: start one process for it");
@@ -154,6 +160,7 @@ pub async fn serve(folder: &RunFolder, config: &RunConfig, name: &AgentName, sta
             let mut trainer = trainer(&mut prepared, Some(Box::new(group)))?;
             drop(starting.take());
             tracing::info!(rank, "rank is serving");
+            on_ready();
             Ok(trainer.serve()?)
         };
         // The receiver lives until the process ends.
@@ -206,8 +213,8 @@ fn meeting(folder: &RunFolder, name: &AgentName, settings: &AgentConfig, start: 
     })
 }
 
-/// The time that an operation waits for other ranks. A little less than `stuck_after`: the error
-/// then names the operation before the watch ends the process.
+/// The time that an operation waits for other ranks. It is a little less than `stuck_after`, so
+/// that the error names the operation before the watch ends the process.
 fn patience(stuck_after: Duration) -> Duration {
     if stuck_after.is_zero() {
         PATIENCE

@@ -1,4 +1,4 @@
-//! A coordinator with leases, dead tasks and other coordinators, one call after another.
+//! Leases, dead tasks and other coordinators, as a coordinator handles them call by call.
 
 mod evaluations;
 mod phases;

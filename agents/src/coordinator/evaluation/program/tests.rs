@@ -1,4 +1,4 @@
-//! The times at which suites are due, and their cuts.
+//! The times at which suites are due, and the parts that they are cut into.
 
 use configs::RunConfig;
 

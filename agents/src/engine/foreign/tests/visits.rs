@@ -151,7 +151,7 @@ async fn a_visit_continues_with_new_weights_and_reports_them() {
     }
 }
 
-/// A visit's call is short where calls finish first.
+/// A visit's calls are short if the server finishes them before it takes new weights.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weights_that_let_calls_finish_wait_for_one_piece() {
     let bench = Bench::with(EngineKind::Sglang, 1, |settings| settings.drains = true).await;

@@ -90,7 +90,7 @@ fn reference_of_split_weights_is_split_too() {
             let batch = batch(0);
             trainer.execute(TrainCommand::Forward { seq, batch, weights }).unwrap();
         };
-        // What a process takes for good at the first pass is taken before.
+        // The first pass takes memory that the process keeps, so it runs before the measurement.
         forward(1, ForwardWeights::Trained, trainer);
         let before = reset_peak();
         trainer.take_reference().unwrap();

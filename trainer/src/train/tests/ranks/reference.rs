@@ -1,4 +1,4 @@
-//! A reference policy that the ranks split gives the bits of one that each rank has whole.
+//! A reference policy that the ranks split gives the same bits as a whole one.
 
 use std::path::Path;
 
@@ -77,7 +77,7 @@ fn play(trainer: &mut Trainer, root: &Path) -> (Figures, Vec<String>) {
         norms: Vec::new(),
         logprobs: Vec::new(),
     };
-    // The warm start moves the weights before version 0, which the reference is.
+    // The warm start moves the weights before version 0, and version 0 is the reference.
     let (seq, loss) = (1, Loss::CrossEntropy);
     let batch = batch(9);
     trainer

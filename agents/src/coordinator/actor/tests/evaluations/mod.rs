@@ -1,4 +1,4 @@
-//! The start of an evaluation, the weights that it names, and the holds of agents that it needs.
+//! The start of an evaluation, the weights that it names, and the holds that it asks of agents.
 
 mod several;
 
