@@ -101,8 +101,8 @@ pub struct EngineConfig {
     pub deterministic: bool,
     /// Keeps a second, reordered copy of the matrices on a CPU: several times faster.
     pub prepack: bool,
-    /// Time without a step after which a busy or stopped process is ended, 1s or more. 0: off; ranks
-    /// wait 10 minutes.
+    /// Time without a step after which a busy or stopped process is ended, 1s or more. 0: off;
+    /// ranks wait 10 minutes.
     pub stuck_after: HumanDuration,
     /// Folder for the weights of SGLang and vLLM, which must see it under the same path; default:
     /// `weights` in the run's folder.
