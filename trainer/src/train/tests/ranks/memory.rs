@@ -73,15 +73,15 @@ fn split_weights_are_published_without_a_copy_of_all() {
     });
 }
 
-/// The model has 118 MB of layers. Each of two ranks holds half of them as its reference, and one
-/// layer.
+/// The model has 236 MB of layers. Each of two ranks holds half of them as its reference, and one
+/// layer of 15 MB.
 #[test]
 fn reference_of_split_weights_is_split_too() {
     let Some(member) = Member::here() else {
         let name = "train::tests::ranks::memory::reference_of_split_weights_is_split_too";
         return in_ranks(name, 2);
     };
-    let shape = ModelShape { layers: 8, ..large() };
+    let shape = ModelShape { layers: 16, ..large() };
     let group = Box::new(member.join("group", TIMEOUT));
     let weights = Weights::random(&shape, INIT, 1).unwrap();
     let mut trainer = Trainer::in_group(group, shape, None, weights, fully()).unwrap();
@@ -96,7 +96,7 @@ fn reference_of_split_weights_is_split_too() {
         trainer.take_reference().unwrap();
         forward(2, ForwardWeights::Reference, trainer);
         let more = megabytes("VmHWM").saturating_sub(before);
-        assert!(more < 100, "{more} MB");
+        assert!(more < 190, "{more} MB");
     });
 }
 
