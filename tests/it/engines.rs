@@ -64,6 +64,9 @@ fn killed_twice(program: &Program, running: &mut Running) -> PathBuf {
     let log = running.log();
     assert_eq!(running.pids("b.engine0").len(), 3, "started again each time:\n{log}");
     assert_eq!(running.pids("b").len(), 1, "its agent still runs:\n{log}");
+    let logged = program.succeed(&["logs", "b.engine0", "--run", run.to_str().unwrap()]);
+    let ends = logged.matches("received a stop signal").count();
+    assert_eq!(ends, 1, "the engine's log has its end:\n{logged}");
     run
 }
 

@@ -9,11 +9,11 @@ use clap::error::{ContextKind, ErrorKind};
 
 /// Returns the parsed command line, or ends the process with its error or help.
 pub(super) fn parse<T: Parser>() -> T {
-    T::try_parse().unwrap_or_else(|error| in_words(error).exit())
+    T::try_parse().unwrap_or_else(|error| explained(error).exit())
 }
 
 /// Replaces the reason that Rust's parser gives for an unreadable number.
-fn in_words(error: clap::Error) -> clap::Error {
+fn explained(error: clap::Error) -> clap::Error {
     let found = |kind| Some(error.get(kind)?.to_string());
     let (Some(value), Some(argument)) = (found(ContextKind::InvalidValue), found(ContextKind::InvalidArg)) else {
         return error;
@@ -70,11 +70,11 @@ mod tests {
             ("rate", "much", "write a number, such as 0.5"),
             ("mode", "x", "write sync or async"),
         ] {
-            let error = in_words(Numbers::try_parse_from(["n", &format!("--{option}={value}")]).unwrap_err());
+            let error = explained(Numbers::try_parse_from(["n", &format!("--{option}={value}")]).unwrap_err());
             assert!(error.to_string().contains(says), "{option} {value}: {error}");
             assert_eq!(error.exit_code(), 2);
         }
-        let absent = in_words(Numbers::try_parse_from(["n", "--none"]).unwrap_err());
+        let absent = explained(Numbers::try_parse_from(["n", "--none"]).unwrap_err());
         assert!(absent.to_string().contains("--none"), "{absent}");
     }
 }

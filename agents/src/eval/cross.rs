@@ -150,7 +150,7 @@ pub fn table(runs: &[OfRun], trained: &[AgentName]) -> CrossTable {
         let found = row(&|figure| {
             let values: Vec<f64> = values(cell, figure)?.into_values().collect();
             if alone.is_some() {
-                stats::of_figure(figure, &values)
+                stats::over_tasks_of(figure, &values)
             } else {
                 stats::t(&values)
             }

@@ -173,7 +173,7 @@ fn row(name: &str, greedy: &ByTask<'_>, sampled: &ByTask<'_>, samples: usize) ->
         if is_tokens(name) {
             stats::t(&means)
         } else {
-            stats::of_figure(name, &means)
+            stats::over_tasks_of(name, &means)
         }
     };
     ScoreRow {
@@ -232,14 +232,14 @@ fn passes(sampled: &ByTask<'_>, samples: usize) -> BTreeMap<usize, Interval> {
         let found = right
             .iter()
             .filter_map(|(_, right)| repeated::pass_at_k(samples, *right, k));
-        Some((k, stats::of_figure(SUCCESS, &found.collect::<Vec<f64>>())?))
+        Some((k, stats::over_tasks_of(SUCCESS, &found.collect::<Vec<f64>>())?))
     };
     repeated::steps(samples).into_iter().filter_map(pass).collect()
 }
 
 fn majorities(sampled: &ByTask<'_>) -> Option<Interval> {
     let found: Vec<f64> = elected(sampled)?.into_iter().map(|(_, success)| success).collect();
-    stats::of_figure(SUCCESS, &found)
+    stats::over_tasks_of(SUCCESS, &found)
 }
 
 /// The success of each task's most frequent answer; `None` if some answer cannot be compared with

@@ -91,7 +91,7 @@ pub fn over_tasks(values: &[f64]) -> Option<Interval> {
 /// Returns the interval of a named figure over tasks, as [`over_tasks`] does. The interval of a
 /// share (`success`, pass@k, maj@k) stays within 0 to 1.
 #[must_use]
-pub fn of_figure(name: &str, values: &[f64]) -> Option<Interval> {
+pub fn over_tasks_of(name: &str, values: &[f64]) -> Option<Interval> {
     let found = over_tasks(values)?;
     let within = 0.0..=1.0;
     Some(

@@ -255,6 +255,13 @@ impl Generation {
         true
     }
 
+    /// Returns the mean of the log-probs; 0 without any.
+    #[must_use]
+    pub fn mean_logprob(&self) -> f64 {
+        // The sum of no numbers is -0.
+        f64::from(self.logprobs.iter().sum::<f32>() + 0.0) / self.logprobs.len().max(1) as f64
+    }
+
     /// Returns the weights of the last token; of the prompt, if no token was sampled.
     #[must_use]
     pub fn newest(&self) -> WeightVersion {

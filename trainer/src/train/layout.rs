@@ -6,7 +6,7 @@ use std::sync::Arc;
 use configs::{Offload, Shard};
 use tch::{Kind, Tensor};
 
-use super::computing::Computing;
+use super::compute_weights::ComputeWeights;
 use super::gradient_store::GradientStore;
 use super::model_parts::{Stretch, Window, stretches};
 use super::options::TrainerOptions;
@@ -23,7 +23,7 @@ pub(super) struct Held {
     pub(super) parts: Parts,
     /// The weights to compute with.
     pub(super) weights: Weights,
-    pub(super) computing: Computing,
+    pub(super) computing: ComputeWeights,
     pub(super) owned: Owned,
     pub(super) gradient: GradientStore,
 }
@@ -52,10 +52,10 @@ impl Held {
             // Frees weights in memory before moments and gradient are allocated.
             drop(source);
             let owned = Owned::new(&layout, masters, &parts, place, options)?;
-            (window.weights.share(), Computing::Window { window, own }, owned)
+            (window.weights.share(), ComputeWeights::Window { window, own }, owned)
         } else {
             let (weights, room, owned) = lay_out(source, &parts, place, options)?;
-            (weights, Computing::Whole(room), owned)
+            (weights, ComputeWeights::Whole(room), owned)
         };
         let gradient = if splits_gradient(options) && !parts.is_whole() {
             let group = ranks.group().clone();

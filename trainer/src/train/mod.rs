@@ -3,7 +3,7 @@
 mod checks;
 mod client;
 mod command_log;
-mod computing;
+mod compute_weights;
 mod ema;
 mod error;
 mod external;

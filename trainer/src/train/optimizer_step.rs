@@ -10,7 +10,7 @@ use broker::codec;
 use broker::protocol::train::OptimStep;
 use tch::{TchError, Tensor};
 
-use super::computing::Computing;
+use super::compute_weights::ComputeWeights;
 use super::ranks::Fault;
 use super::stop::Stop;
 use super::trainer::Trainer;
@@ -46,8 +46,8 @@ impl Trainer {
     /// Steps what this rank owns. Returns its new weights as the model computes with them.
     fn step_own(&mut self, scale: f64, params: &OptimStep) -> Result<Tensor, TchError> {
         let computing = match &self.computing {
-            Computing::Window { own, .. } => own.shallow_clone(),
-            Computing::Whole(room) => match self.parts.view(room)? {
+            ComputeWeights::Window { own, .. } => own.shallow_clone(),
+            ComputeWeights::Whole(room) => match self.parts.view(room)? {
                 Some(view) => view,
                 None => self.parts.zeros(room.kind(), room.device())?,
             },

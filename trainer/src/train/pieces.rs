@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::computing::Computing;
+use super::compute_weights::ComputeWeights;
 use super::ranks::{Request, Solo};
 use super::stop::Stop;
 use super::trainer::Trainer;
@@ -149,7 +149,7 @@ impl Trainer {
             Buffer::Reference => self.reference.as_ref().map(|reference| &reference.computing),
             _ => None,
         };
-        self.parts.is_whole() || matches!(computing, Some(Computing::Whole(_)))
+        self.parts.is_whole() || matches!(computing, Some(ComputeWeights::Whole(_)))
     }
 
     fn buffer(&self, buffer: Buffer) -> Result<&Tensor, TchError> {

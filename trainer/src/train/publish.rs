@@ -4,7 +4,7 @@ use broker::codec;
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
 
-use super::computing::Computing;
+use super::compute_weights::ComputeWeights;
 use super::error::Refusal;
 use super::pieces::Buffer;
 use super::reference::Reference;
@@ -67,7 +67,7 @@ impl Trainer {
 
     /// The first parameter with a value of this rank that is not finite, if any.
     fn first_not_finite(&self) -> Result<Option<String>, ModelError> {
-        let Computing::Window { own, .. } = &self.computing else {
+        let ComputeWeights::Window { own, .. } = &self.computing else {
             return Ok(self.weights.first_not_finite()?.map(str::to_owned));
         };
         for spec in self.layout.params() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tch::{TchError, Tensor};
 
-use super::computing::Computing;
+use super::compute_weights::ComputeWeights;
 use super::error::Refusal;
 use super::model_parts::{LayerWeights, Window};
 use super::split_pass::Act;
@@ -16,7 +16,7 @@ use crate::model::{Decoder, ModelError, ParamSource, Parts, Weights, kind_of};
 /// A reference policy in the dtype of the computation.
 pub(super) struct Reference {
     pub(super) weights: Weights,
-    pub(super) computing: Computing,
+    pub(super) computing: ComputeWeights,
     pub(super) decoder: Decoder,
     /// The layers that passes gather, until [`Trainer::set_reference`] hands them over.
     layers: Vec<LayerWeights>,
@@ -36,8 +36,8 @@ impl Trainer {
     pub(super) fn reference_from(&self, source: &dyn ParamSource) -> Result<Reference, ModelError> {
         let (mut weights, computing) = self.room_of_reference()?;
         match &computing {
-            Computing::Whole(_) => weights.copy_from(source)?,
-            Computing::Window { window, own } => {
+            ComputeWeights::Whole(_) => weights.copy_from(source)?,
+            ComputeWeights::Window { window, own } => {
                 window.fill(source)?;
                 self.parts.take(own, |range, part| source.copy(range, part))?;
             }
@@ -46,20 +46,20 @@ impl Trainer {
     }
 
     /// Makes zeros for the weights of a reference policy, or for this rank's parts of them.
-    fn room_of_reference(&self) -> Result<(Weights, Computing), ModelError> {
+    fn room_of_reference(&self) -> Result<(Weights, ComputeWeights), ModelError> {
         let (kind, device) = (kind_of(self.options.dtype), self.weights.device());
-        if let Computing::Window { .. } = &self.computing {
+        if let ComputeWeights::Window { .. } = &self.computing {
             let window = Window::new(&self.layout, self.shape.layers, &self.parts, (kind, device))?;
             let own = self.parts.zeros(kind, device)?;
-            return Ok((window.weights.share(), Computing::Window { window, own }));
+            return Ok((window.weights.share(), ComputeWeights::Window { window, own }));
         }
         let room = Tensor::f_zeros([self.parts.room()], (kind, device))?;
         let weights = Weights::at_start_of(&room, Arc::clone(&self.layout))?;
-        Ok((weights, Computing::Whole(room)))
+        Ok((weights, ComputeWeights::Whole(room)))
     }
 
     /// Makes a reference policy of weights in their place.
-    fn reference(&self, weights: Weights, computing: Computing) -> Result<Reference, ModelError> {
+    fn reference(&self, weights: Weights, computing: ComputeWeights) -> Result<Reference, ModelError> {
         let parts = Parts::over(self.base.as_ref(), &weights);
         // Shares the f32 copy of a frozen base's head.
         let mut decoder = self.model.decoder().rebound(parts)?;
@@ -86,8 +86,8 @@ impl Trainer {
         let average = self.owned.average.as_ref().filter(|_| self.follows_average());
         let source = match (average, &self.computing) {
             (Some(average), _) => average,
-            (None, Computing::Window { .. }) => &self.owned.masters,
-            (None, Computing::Whole(_)) => return self.reference_from(&self.weights).map_err(failed),
+            (None, ComputeWeights::Window { .. }) => &self.owned.masters,
+            (None, ComputeWeights::Whole(_)) => return self.reference_from(&self.weights).map_err(failed),
         };
         let room = self.room_of_reference().map_err(failed);
         let (weights, computing) = self.ranks.agree(room)?;
@@ -124,7 +124,7 @@ impl Trainer {
 
     /// Fills `computing` with a buffer that the ranks own parts of, converted to its kind. All
     /// ranks call it together.
-    fn gather_state(&self, own: &Tensor, computing: &Computing) -> Result<(), Stop> {
+    fn gather_state(&self, own: &Tensor, computing: &ComputeWeights) -> Result<(), Stop> {
         let _no_grad = tch::no_grad_guard();
         let converted = self.converted(own, computing);
         let own = self
@@ -139,10 +139,10 @@ impl Trainer {
 
     /// Converts this rank's parts of a buffer to the kind of `computing`. Copies them to their
     /// place in it, unless the ranks gather whole weights there.
-    fn converted(&self, own: &Tensor, computing: &Computing) -> Result<Tensor, TchError> {
+    fn converted(&self, own: &Tensor, computing: &ComputeWeights) -> Result<Tensor, TchError> {
         let (own, place) = (own.f_detach()?, computing.own());
         match computing {
-            Computing::Whole(_) if !self.parts.is_whole() => {
+            ComputeWeights::Whole(_) if !self.parts.is_whole() => {
                 own.f_to_device_(place.device(), place.kind(), false, false)
             }
             _ => {

@@ -9,7 +9,7 @@ use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
 use tch::{Kind, Tensor};
 
-use super::computing::Computing;
+use super::compute_weights::ComputeWeights;
 use super::error::Refusal;
 use super::model_files::{self, ModelFiles};
 use super::pieces::{Buffer, Pieces};
@@ -169,8 +169,8 @@ impl Trainer {
             take(weights.params(), &self.owned.masters)?;
         }
         match &self.computing {
-            Computing::Whole(room) => drop(weights.copied_into(room)?),
-            Computing::Window { window, own } => {
+            ComputeWeights::Whole(room) => drop(weights.copied_into(room)?),
+            ComputeWeights::Window { window, own } => {
                 window.fill(weights.params())?;
                 let masters = self.owned.masters.f_detach().map_err(ModelError::from)?;
                 let mut own = own.f_detach().map_err(ModelError::from)?;

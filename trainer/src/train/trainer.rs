@@ -11,7 +11,7 @@ use tch::{Device, Kind};
 use super::checks::check_optim;
 use super::client::TrainerClient;
 use super::command_log::CommandLog;
-use super::computing::Computing;
+use super::compute_weights::ComputeWeights;
 use super::error::TrainError;
 use super::gradient::Trainable;
 use super::layout::Held;
@@ -38,7 +38,7 @@ pub struct Trainer {
     pub(super) parts: ranks::Parts,
     /// The layout of the trained weights.
     pub(super) layout: Arc<Layout>,
-    pub(super) computing: Computing,
+    pub(super) computing: ComputeWeights,
     pub(super) shape: ModelShape,
     pub(super) options: TrainerOptions,
     /// The frozen base of `weights`, if they are an adapter.

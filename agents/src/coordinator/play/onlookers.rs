@@ -38,7 +38,7 @@ pub(crate) fn shared_turn(
         text: made.text.clone(),
         finish: made.finish,
         tokens,
-        mean_logprob: (made.logprobs.iter().sum::<f32>() + 0.0) / (tokens.max(1) as f32),
+        mean_logprob: made.mean_logprob() as f32,
         logprobs_of: made.logprobs_of,
         version: made.newest(),
     })

@@ -72,8 +72,7 @@ impl TranscriptBuilder<'_> {
             .into(),
             logprobs_of: made.logprobs_of.name().into(),
             time: self.times.and_then(|times| times.of(key)),
-            // An empty sum is -0.0; adding 0.0 removes its sign.
-            mean_logprob: f64::from(made.logprobs.iter().sum::<f32>() + 0.0) / made.logprobs.len().max(1) as f64,
+            mean_logprob: made.mean_logprob(),
         }
     }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::dashboard::answer::ApiError;
 use crate::eval::cross::CrossTable;
 use crate::run_folder::RunFolder;
-use crate::stats::of_figure;
+use crate::stats::over_tasks_of;
 use crate::stats::summary::{self, Evaluation, MetricChange};
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -81,7 +81,7 @@ fn cross_play(folder: &RunFolder) -> Option<CrossTable> {
 fn shown(one: Evaluation) -> Shown {
     let mean = |(name, values): (&String, &BTreeMap<String, f64>)| {
         let values: Vec<f64> = values.values().copied().collect();
-        let interval = of_figure(name, &values);
+        let interval = over_tasks_of(name, &values);
         let figure = Mean {
             mean: one.mean(name)?,
             low: interval.map(|interval| interval.low),

@@ -1,9 +1,9 @@
 //! Reads an answer: a value, a set, a tuple or interval, a union, a matrix, a relation, or words.
 
 use super::base::based;
+use super::binomial::with_binomials;
 use super::brackets::{european, with_brackets};
 use super::budget::LONGEST;
-use super::choose::chosen;
 use super::clock::Clock;
 use super::collection::{collection, without};
 use super::computation::spelled_twice;
@@ -156,7 +156,7 @@ pub(super) fn read(tokens: &[Token], context: Context) -> Option<Answer> {
         .or_else(|| with_alternative(tokens))
         .or_else(|| with_joined_relations(tokens))
         .or_else(|| with_equals_signs(tokens))
-        .or_else(|| chosen(tokens))
+        .or_else(|| with_binomials(tokens))
         .or_else(|| with_ampersands(tokens, |token| op(token).is_some()));
     let tokens = changed.as_deref().unwrap_or(tokens);
     if let Some(computed) = with_grouped_digits(tokens, context) {

@@ -8,9 +8,9 @@
 mod accents;
 mod answer;
 mod base;
+mod binomial;
 mod brackets;
 mod budget;
-mod choose;
 mod clock;
 mod collection;
 mod compare;

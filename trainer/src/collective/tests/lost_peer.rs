@@ -36,11 +36,11 @@ fn signal(test: &str, signal: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut ranks = Started::new(test, 2, folder.path());
     wait_for(&folder.path().join("here"));
-    let id = ranks.0[1].id().to_string();
+    let id = ranks.ranks[1].id().to_string();
     let sent = std::process::Command::new("kill").args([signal, &id]).status().unwrap();
     assert!(sent.success());
     std::fs::write(folder.path().join("lost"), "").unwrap();
-    assert!(ranks.0[0].wait().unwrap().success());
+    ranks.succeeds(0);
 }
 
 #[test]

@@ -32,11 +32,13 @@ impl Member {
     /// Returns `None` in the process that starts the ranks.
     pub(crate) fn here() -> Option<Self> {
         let number = |name: &str| std::env::var(name).ok()?.parse().ok();
-        Some(Self {
+        let member = Self {
             rank: number(RANK)?,
             ranks: number(RANKS)?,
             folder: std::env::var_os(FOLDER)?.into(),
-        })
+        };
+        std::fs::write(mark(&member.folder, member.rank), "").unwrap();
+        Some(member)
     }
 
     /// Joins the group of this name; each name has a store of its own.
@@ -75,8 +77,17 @@ fn gpu() -> Option<usize> {
     }
 }
 
+/// The file that a rank leaves when it begins. A name that no test has would start none, and
+/// succeed.
+fn mark(folder: &Path, rank: usize) -> PathBuf {
+    folder.join(format!("began-{rank}"))
+}
+
 /// The processes of a test's ranks. They end with this value.
-pub(crate) struct Started(pub(crate) Vec<Child>);
+pub(crate) struct Started {
+    pub(crate) ranks: Vec<Child>,
+    folder: PathBuf,
+}
 
 impl Started {
     /// Starts `test`, named by its path in the crate, as each of `ranks`.
@@ -100,21 +111,32 @@ impl Started {
                 .spawn()
                 .unwrap()
         };
-        Self((0..ranks).map(start).collect())
+        // Ranks that are started again leave new marks.
+        for rank in 0..ranks {
+            let _ = std::fs::remove_file(mark(folder, rank));
+        }
+        Self {
+            ranks: (0..ranks).map(start).collect(),
+            folder: folder.to_owned(),
+        }
     }
 
     /// Waits for all ranks; each must succeed.
     pub(crate) fn succeed(mut self) {
-        for (rank, child) in self.0.iter_mut().enumerate() {
-            let status = child.wait().unwrap();
-            assert!(status.success(), "rank {rank} ended with {status}");
-        }
+        (0..self.ranks.len()).for_each(|rank| self.succeeds(rank));
+    }
+
+    /// Waits for one rank, which must succeed.
+    pub(crate) fn succeeds(&mut self, rank: usize) {
+        let status = self.ranks[rank].wait().unwrap();
+        assert!(status.success(), "rank {rank} ended with {status}");
+        assert!(mark(&self.folder, rank).exists(), "rank {rank} ran no test");
     }
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
-        for child in &mut self.0 {
+        for child in &mut self.ranks {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -125,6 +147,12 @@ impl Drop for Started {
 pub(crate) fn in_ranks(test: &str, ranks: usize) {
     let folder = tempfile::tempdir().unwrap();
     Started::new(test, ranks, folder.path()).succeed();
+}
+
+#[test]
+#[should_panic(expected = "ran no test")]
+fn ranks_of_an_unknown_test_fail() {
+    in_ranks("collective::tests::renamed", 1);
 }
 
 /// Returns megabytes of this process, by their name in `/proc/self/status`.

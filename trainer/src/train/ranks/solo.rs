@@ -5,6 +5,7 @@
 //! or dead sends none. The watch of rank 0's own process ends it if the work makes no progress.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use tch::{Device, Kind, TchError, Tensor};
@@ -94,10 +95,7 @@ impl Ranks {
         let done = std::thread::scope(|scope| {
             let _ending = Ending(solo);
             if let Some(every) = self.sign_every() {
-                let signs = std::thread::Builder::new().name("signs of life".into());
-                if let Err(error) = signs.spawn_scoped(scope, move || solo.sign(every)) {
-                    tracing::warn!(%error, "no thread for signs of life: other ranks may give up while this one works");
-                }
+                spawn_signs(scope, move || solo.sign(every));
             }
             work(solo)
         });
@@ -115,6 +113,20 @@ impl Ranks {
             }
         }
     }
+}
+
+/// Starts the thread of signs. Without one, which is logged, this rank may be taken for lost.
+pub(super) fn spawn_signs<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    sign: impl FnOnce() -> T + Send + 'scope,
+) -> Option<ScopedJoinHandle<'scope, T>> {
+    let thread = std::thread::Builder::new().name("signs of life".into());
+    let started = thread.spawn_scoped(scope, sign);
+    started
+        .inspect_err(|error| {
+            tracing::warn!(%error, "no thread for signs of life: other ranks may give up while this one works");
+        })
+        .ok()
 }
 
 fn send(group: &Shared, request: Request) -> Result<(), CollectiveError> {

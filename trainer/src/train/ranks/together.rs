@@ -15,6 +15,7 @@ use std::time::Duration;
 use broker::fail::point_of;
 
 use super::Ranks;
+use super::solo::spawn_signs;
 use crate::collective::{Collective, CollectiveError, Shared, gather_bytes};
 use crate::pulse::Pulse;
 
@@ -142,17 +143,13 @@ impl Ranks {
         };
         std::thread::scope(|scope| {
             let _leaving = Leaving(own);
-            let signs = std::thread::Builder::new().name("signs of life".into());
-            let signs = signs.spawn_scoped(scope, || own.sign().inspect_err(report));
+            let signs = spawn_signs(scope, || own.sign().inspect_err(report));
             point_of("together.begun", &self.rank());
             let done = work();
             own.enter(Stage::Done);
             let met = match signs {
-                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                Err(error) => {
-                    tracing::warn!(%error, "no thread for signs of life: other ranks may give up while this one works");
-                    own.sign().inspect_err(report)
-                }
+                Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                None => own.sign().inspect_err(report),
             };
             (done, met)
         })

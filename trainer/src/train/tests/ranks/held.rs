@@ -102,8 +102,11 @@ fn rank_0_stopped_in_a_publication_is_noticed() {
     let Some(member) = Member::here() else {
         let folder = tempfile::tempdir().unwrap();
         let mut ranks = Started::new(NAME, 2, folder.path());
-        assert!(ranks.0[1].wait().unwrap().success());
-        assert!(ranks.0[0].try_wait().unwrap().is_none(), "rank 0 is stopped, not dead");
+        ranks.succeeds(1);
+        assert!(
+            ranks.ranks[0].try_wait().unwrap().is_none(),
+            "rank 0 is stopped, not dead"
+        );
         return;
     };
     let mut trainer = rank(&member, options(false));
@@ -140,9 +143,7 @@ fn rank_stopped_while_it_reads_is_noticed() {
     const NAME: &str = "train::tests::ranks::held::rank_stopped_while_it_reads_is_noticed";
     let Some(member) = Member::here() else {
         let folder = tempfile::tempdir().unwrap();
-        let mut ranks = Started::armed(NAME, 2, folder.path(), "together.begun/1=stop");
-        assert!(ranks.0[0].wait().unwrap().success());
-        return;
+        return Started::armed(NAME, 2, folder.path(), "together.begun/1=stop").succeeds(0);
     };
     let mut trainer = rank(&member, options(false));
     assert!(trainer.ranks.ended().is_some(), "rank 0 met a rank that was stopped");

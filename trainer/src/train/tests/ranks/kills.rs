@@ -100,10 +100,10 @@ fn weights_after(test: &str, disturbed: Option<(&str, usize)>) -> String {
         std::fs::write(folder.join("announced"), "").unwrap();
         let mut ranks = Started::new(test, 2, folder);
         wait_for(&folder.join("here"));
-        let id = ranks.0[rank].id().to_string();
+        let id = ranks.ranks[rank].id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
         std::fs::write(folder.join("sent"), "").unwrap();
-        assert!(ranks.0[1 - rank].wait().unwrap().success());
+        ranks.succeeds(1 - rank);
         assert!(folder.join("ended").exists(), "the other rank did not notice");
     }
     Started::new(test, 2, folder).succeed();

@@ -70,9 +70,7 @@ fn hung_disk_of_a_rank_ends_a_load() {
     const NAME: &str = "train::tests::ranks::progress::hung_disk_of_a_rank_ends_a_load";
     let Some(member) = Member::here() else {
         let folder = tempfile::tempdir().unwrap();
-        let mut ranks = Started::armed(NAME, 2, folder.path(), "parameter.read/1=hang");
-        assert!(ranks.0[0].wait().unwrap().success());
-        return;
+        return Started::armed(NAME, 2, folder.path(), "parameter.read/1=hang").succeeds(0);
     };
     tch::set_num_threads(1);
     let mut trainer = rank(&member, options(true));

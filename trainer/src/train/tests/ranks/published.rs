@@ -11,7 +11,7 @@ use tch::Device;
 use super::checkpoints::save;
 use super::*;
 use crate::model::{ParamSource, kind_of, peft};
-use crate::train::computing::Computing;
+use crate::train::compute_weights::ComputeWeights;
 use crate::train::tests::{TrainCommand, train, user};
 use crate::train::{TrainError, TrainerClient};
 use crate::transfer::{Form, Offer, Shelf, ShelfSink};
@@ -179,7 +179,7 @@ fn value_of_a_later_rank_that_is_not_finite_is_named() {
         return in_ranks(NAME, 3);
     };
     let mut trainer = rank_of(&member, "group", Trains::Whole, fully());
-    let Computing::Window { own, .. } = &trainer.computing else {
+    let ComputeWeights::Window { own, .. } = &trainer.computing else {
         panic!("each rank has all weights")
     };
     // The last rank has a value of a later parameter, which is not named.

@@ -6,16 +6,20 @@ use crate::grade::normal::token::Token;
 
 /// Rewrites each such coefficient as `n \choose k`, and each number of arrangements, `{}^{10}P_4`,
 /// as a quotient of factorials. Returns `None` if the tokens have neither.
-pub(super) fn chosen(tokens: &[Token]) -> Option<Vec<Token>> {
+pub(super) fn with_binomials(tokens: &[Token]) -> Option<Vec<Token>> {
     let (mut out, mut at, mut found) = (Vec::with_capacity(tokens.len()), 0, false);
     while at < tokens.len() {
         let free = out.last().is_none_or(is_operator);
         let rest = &tokens[at..];
-        let signed = || between(rest).or_else(|| behind(rest)).or_else(|| named(rest));
+        let signed = || {
+            around_letter(rest)
+                .or_else(|| after_letter(rest))
+                .or_else(|| as_function(rest))
+        };
         let read = in_words(rest).or_else(|| if free { signed() } else { None });
         match read {
-            Some((choice, used)) => {
-                out.extend(choice.tokens());
+            Some((selection, used)) => {
+                out.extend(selection.tokens());
                 at += used;
                 found = true;
             }
@@ -29,13 +33,13 @@ pub(super) fn chosen(tokens: &[Token]) -> Option<Vec<Token>> {
 }
 
 /// A selection of `k` of `n` things, ordered or not.
-struct Choice {
+struct Selection {
     n: Token,
     k: Token,
     ordered: bool,
 }
 
-impl Choice {
+impl Selection {
     fn tokens(self) -> Vec<Token> {
         let sign = Token::Symbol;
         let (n, k) = (self.n, self.k);
@@ -51,7 +55,7 @@ impl Choice {
         vec![sign('{'), n, Token::Command("choose".to_owned()), k, sign('}')]
     }
 
-    /// Makes the choice that a letter names.
+    /// Makes the selection that a letter names.
     fn of(letter: char, n: &Token, k: &Token) -> Option<Self> {
         let ordered = match letter {
             'C' => false,
@@ -82,7 +86,7 @@ fn number(tokens: &[Token]) -> Option<(&Token, usize)> {
 }
 
 /// Reads `{}^{10}C_4` and `{}_{10}C_4`.
-fn between(tokens: &[Token]) -> Option<(Choice, usize)> {
+fn around_letter(tokens: &[Token]) -> Option<(Selection, usize)> {
     let [Token::Symbol('^' | '_'), rest @ ..] = tokens else {
         return None;
     };
@@ -91,11 +95,11 @@ fn between(tokens: &[Token]) -> Option<(Choice, usize)> {
         return None;
     };
     let (k, last) = number(behind)?;
-    Some((Choice::of(*letter, n, k)?, 3 + length + last))
+    Some((Selection::of(*letter, n, k)?, 3 + length + last))
 }
 
 /// Reads `C_{10}^4` and `C^4_{10}`: the larger number stands below.
-fn behind(tokens: &[Token]) -> Option<(Choice, usize)> {
+fn after_letter(tokens: &[Token]) -> Option<(Selection, usize)> {
     let [Token::Letter(letter), Token::Symbol(first @ ('^' | '_')), rest @ ..] = tokens else {
         return None;
     };
@@ -110,11 +114,11 @@ fn behind(tokens: &[Token]) -> Option<(Choice, usize)> {
         _ => None,
     };
     (first != second && size(n)? > size(k)?).then_some(())?;
-    Some((Choice::of(*letter, n, k)?, 3 + length + last))
+    Some((Selection::of(*letter, n, k)?, 3 + length + last))
 }
 
 /// Reads `nCr(10, 4)` and `nPr(10, 4)`.
-fn named(tokens: &[Token]) -> Option<(Choice, usize)> {
+fn as_function(tokens: &[Token]) -> Option<(Selection, usize)> {
     let [
         Token::Letter('n'),
         Token::Letter(letter),
@@ -131,18 +135,18 @@ fn named(tokens: &[Token]) -> Option<(Choice, usize)> {
     };
     let (k, last) = number(rest)?;
     (rest.get(last) == Some(&Token::Symbol(')'))).then_some(())?;
-    Some((Choice::of(*letter, n, k)?, 6 + length + last))
+    Some((Selection::of(*letter, n, k)?, 6 + length + last))
 }
 
 /// Reads `10 \text{ choose } 4`.
-fn in_words(tokens: &[Token]) -> Option<(Choice, usize)> {
+fn in_words(tokens: &[Token]) -> Option<(Selection, usize)> {
     let (n, length) = number(tokens)?;
     let [Token::Text(words), rest @ ..] = &tokens[length..] else {
         return None;
     };
     let (k, last) = number(rest)?;
-    let choice = Choice::of('C', n, k).filter(|_| words.trim() == "choose")?;
-    Some((choice, 1 + length + last))
+    let selection = Selection::of('C', n, k).filter(|_| words.trim() == "choose")?;
+    Some((selection, 1 + length + last))
 }
 
 #[cfg(test)]
@@ -150,7 +154,7 @@ mod tests {
     use crate::grade::math::equal;
 
     #[test]
-    fn choices_have_many_notations() {
+    fn selections_have_many_notations() {
         for (answer, label, same) in [
             ("{}^{10}C_4", "210", true),
             ("^{10}C_{4}", "210", true),

@@ -8,14 +8,14 @@ use crate::collective::{Collective, CollectiveError};
 use crate::model::ModelError;
 
 /// The weights to compute with, as the ranks exchange them.
-pub(super) enum Computing {
+pub(super) enum ComputeWeights {
     /// The buffer that begins with all weights. The rest is room for equal pieces.
     Whole(Tensor),
     /// A window, and this rank's pieces of the weights (`[Parts::length]`, in their dtype).
     Window { window: Window, own: Tensor },
 }
 
-impl Computing {
+impl ComputeWeights {
     /// Returns all weights, or this rank's pieces.
     pub(super) fn own(&self) -> &Tensor {
         match self {
